@@ -1,0 +1,64 @@
+"""The Attack protocol: a frozen dataclass of hyper-parameters that turns clean images into candidate images.
+
+    z = attack(oracle, x, y, ball, draws)
+
+Five arguments, five roles: what you may ask, where you start, what is true, where you may go, the dice. An attack
+proposes; it never says whether it succeeded, how far it went or what it spent. Fixed-radius and minimal-norm attacks
+share this signature: the latter return the closest fooling image they found, and the judge compares its distance with
+`ball.eps`. For a targeted threat (`oracle.targeted`) y holds the classes to reach.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol, runtime_checkable
+
+from torch import Tensor
+
+from antiadv.core.ball import Ball
+from antiadv.core.draws import Draws
+from antiadv.core.errors import AccessDenied, BadInput
+from antiadv.core.oracle import Oracle
+from antiadv.core.spec import text
+from antiadv.core.threat import Access, Threat
+
+
+@runtime_checkable
+class Attack(Protocol):
+    """What an attack declares, as class constants or, where it is made of other attacks, as properties."""
+
+    @property
+    def access(self) -> Access:
+        """The least it needs."""
+
+    @property
+    def norms(self) -> frozenset[float]:
+        """The norms it works in."""
+
+    @property
+    def minimal(self) -> bool:
+        """Whether it looks for the closest fooling image, and so can do without a radius."""
+
+    @property
+    def version(self) -> int:
+        """Raised by whoever changes results on purpose; part of every cell's key."""
+
+    def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor: ...
+
+
+def check_attack(attack: Attack, threat: Threat) -> None:
+    """Whether this attack can work under this threat at all, before anything is run."""
+    if threat.access < attack.access:
+        raise AccessDenied(
+            f"{text(attack)} needs {attack.access}; the threat grants {threat.access}. "
+            f"Grant access={attack.access}, or choose an attack that needs less."
+        )
+    if threat.ball.p not in attack.norms:
+        works = " and ".join(sorted("linf" if p == math.inf else f"l{p:g}" for p in attack.norms))
+        raise BadInput(
+            f"{text(attack)} works in {works}; the threat is {threat.ball}. Change the threat or the attack."
+        )
+    if threat.ball.eps == math.inf and not attack.minimal:
+        raise BadInput(
+            f"{text(attack)} needs a finite radius; the threat is {threat.ball}. Write for example linf:8/255."
+        )

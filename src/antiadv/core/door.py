@@ -1,0 +1,96 @@
+"""Checks made once, at the door of `attack`, `evaluate` and of a defence, and trusted from there on.
+
+    check_base(f)          a network in evaluation mode                             costs nothing
+    check_images(x)        floating point, [N, …], finite, in [0, 1]                one synchronisation
+    check_labels(y, x)     whole numbers, one per image
+    check_scores(s, x)     [N, K], K ≥ 2, finite, and not probabilities             one synchronisation
+
+Each failure is a `BadInput` of one sentence: what was asked, what was found, what to do.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from antiadv.core.errors import BadInput, BadSpec
+
+ROUNDING = 1e-5  # images that went through a resize or a normalise-and-back overshoot [0, 1] by less than this
+
+
+def check_base(base: nn.Module) -> None:
+    if not isinstance(base, nn.Module):
+        raise BadInput(f"a classifier must be a torch.nn.Module; found {type(base).__name__}. Wrap it in one.")
+    if any(m.training for m in base.modules()):
+        raise BadInput(
+            "the classifier must be in evaluation mode; found it in training mode. Call .eval() on it first."
+        )
+
+
+def check_float(x: Tensor) -> None:
+    """The part of `check_images` that looks at no pixel."""
+    if not x.is_floating_point():
+        raise BadInput(f"images must be floating point in [0, 1]; found {x.dtype}. Divide bytes by 255.")
+
+
+def check_images(x: Tensor) -> None:
+    if not isinstance(x, Tensor):
+        raise BadInput(f"images must be a torch tensor [N, C, H, W]; found {type(x).__name__}. Use torch.as_tensor.")
+    check_float(x)
+    if x.ndim < 2:
+        raise BadInput(f"images must be a batch [N, …]; found shape {tuple(x.shape)}. Add a batch dimension.")
+    if x.numel() == 0:
+        return
+    low, high = (v.item() for v in torch.stack(torch.aminmax(x.detach())))
+    if not (low >= -ROUNDING and high <= 1 + ROUNDING):  # also true of NaN
+        raise BadInput(
+            f"images must lie in [0, 1]; found [{low:.4g}, {high:.4g}]. "
+            "If the network needs normalised input, put the normalisation inside it."
+        )
+
+
+def check_labels(y: Tensor, x: Tensor) -> None:
+    if not isinstance(y, Tensor) or y.is_floating_point() or y.dtype == torch.bool or y.shape != x.shape[:1]:
+        found = f"{y.dtype} {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
+        raise BadInput(f"labels must be whole numbers, one per image ({len(x)}); found {found}. Pass class indices.")
+
+
+def check_shape(s: Tensor, x: Tensor) -> None:
+    """The part of `check_scores` that looks at no number."""
+    if not isinstance(s, Tensor) or s.ndim != 2 or len(s) != len(x):
+        found = tuple(s.shape) if isinstance(s, Tensor) else type(s).__name__
+        raise BadInput(
+            f"the classifier must return scores [N, K] for {len(x)} images; found {found}. Flatten its output."
+        )
+    if s.shape[1] < 2:
+        raise BadInput(
+            "the classifier must return one score per class; found a single column. "
+            "For a binary classifier with logit v return torch.cat([-v, v], 1)."
+        )
+
+
+def check_scores(s: Tensor, x: Tensor, y: Tensor | None = None) -> None:
+    check_shape(s, x)
+    if len(s) == 0:
+        return
+    if not torch.isfinite(s).all():
+        bad = (~torch.isfinite(s).all(1)).nonzero().flatten()
+        raise BadInput(
+            f"scores must be finite; found NaN or infinity for {len(bad)} of {len(s)} images, "
+            f"first in row {int(bad[0])}. Check the weights and the input range of the network."
+        )
+    total = s.detach().double().sum(1)
+    if ((s >= 0) & (s <= 1)).all() and torch.allclose(total, torch.ones_like(total), atol=1e-3):
+        raise BadInput("scores must be logits; found probabilities (rows in [0, 1] that sum to 1). Remove the softmax.")
+    if y is not None and ((y < 0) | (y >= s.shape[1])).any():
+        first = int(y[(y < 0) | (y >= s.shape[1])][0])
+        raise BadInput(
+            f"labels must lie in 0 … {s.shape[1] - 1}; found {first}. Check the classes of network and data."
+        )
+
+
+def at_least(bound: float, **options: float) -> None:
+    """Every option of a configuration is a number no smaller than this."""
+    for name, value in options.items():
+        if not value >= bound:
+            raise BadSpec(f"{name} must be at least {bound:g}; found {value!r}. Give a larger number.")

@@ -1,0 +1,50 @@
+"""The exception tree. Everything raised on purpose derives from `AntiadvError`.
+
+    AntiadvError
+    ├── BadInput          images outside [0, 1], wrong shape, probabilities where logits are due, a wrong file
+    ├── BadSpec           unknown name or option; lists the known ones, nearest first
+    ├── AccessDenied      the threat model does not grant this
+    ├── BudgetSpent       more queries than the threat allows
+    ├── StoreMismatch     a file of the store is truncated, edited, foreign or of another FORMAT
+    ├── StoreUnwritable   the disk is full, or the folder cannot be written
+    └── MissingExtra      an optional dependency is not installed; names the extra
+
+A message has three parts: what was asked, what was found, what to do.
+"""
+
+from __future__ import annotations
+
+
+class AntiadvError(Exception):
+    """Base of all errors raised on purpose; the command line prints its text in one line and exits with 2."""
+
+
+class BadInput(AntiadvError, ValueError):
+    """Something handed in cannot be used as it is."""
+
+
+class BadSpec(AntiadvError, ValueError):
+    """A text such as `pgd:steps=20` names something unknown or cannot be read."""
+
+
+class AccessDenied(AntiadvError, PermissionError):
+    """The attack asked for more than its threat model grants."""
+
+
+class BudgetSpent(AntiadvError):
+    """The attack asked more queries than its threat model grants."""
+
+
+class StoreMismatch(AntiadvError):
+    """A stored file is not what its name and header say."""
+
+
+class StoreUnwritable(AntiadvError, OSError):
+    """The store could not be written; what it held before is whole."""
+
+
+class MissingExtra(AntiadvError, ImportError):
+    """An optional package is needed for this."""
+
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(f"this needs the package {package}, which is not installed; pip install 'antiadv[{extra}]'")

@@ -1,0 +1,257 @@
+"""One text form for every configuration: `name`, `name:value`, `name:key=value,key=value`.
+
+    parse(text, registry, kind)  →  the value             pgd:steps=20,step_size=1/4   →  PGD(steps=20, step_size=0.25)
+    text(value)                  →  defaults left out     PGD(steps=20)                →  pgd:steps=20
+    full(value)                  →  defaults filled in    what a cell's key is made of
+
+The options of a name are the parameters of its class or loader, read by their annotations. A first item without `=`
+fills the first parameter (`linf:8/255`, `compact:trades`). A fraction is a number. Tuples are joined by `+`. A value
+that itself holds a spec, or any of `,=+()`, stands in brackets: `transfer:attack=(pgd:steps=20,restarts=5)`.
+`parse(text(value)) == value` for every registered class, by test.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import inspect
+import math
+import re
+import types
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any  # specs hold values of any option type; each is checked against its annotation when read
+
+from torch import nn
+
+from antiadv.core.errors import BadSpec
+
+Factory = Callable[..., Any]
+Registry = Mapping[str, Factory]
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec:
+    """A name, what it stands for, and every option with its value: a spec that has been read, not yet built."""
+
+    name: str
+    factory: Factory
+    options: Mapping[str, Any]
+
+    def build(self, *args: Any) -> Any:
+        return self.factory(*args, **self.options)
+
+    def text(self, *, defaults: bool = False, leave_out: tuple[str, ...] = ()) -> str:
+        known = parameters(self.factory)
+        shown = [
+            f"{key}={show(value, defaults=defaults)}"
+            for key, value in self.options.items()
+            if key not in leave_out and (defaults or key not in known or not _same(value, known[key].default))
+        ]
+        return self.name + (":" + ",".join(shown) if shown else "")
+
+
+@dataclasses.dataclass(frozen=True)
+class Parameter:
+    annotation: Any
+    default: Any  # inspect.Parameter.empty when there is none
+
+
+def name_of(cls: Factory) -> str:
+    """HopSkipJump → hop_skip_jump, PGD → pgd: the name under which a class or loader is registered."""
+    name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", cls.__name__)
+    return name.lower()
+
+
+def parameters(factory: Factory) -> dict[str, Parameter]:
+    """What may be said after the colon. Networks handed in by position (`base`) cannot be said in text."""
+    target = factory.__init__ if isinstance(factory, type) else factory  # type: ignore[misc]
+    hints = typing.get_type_hints(target)
+    return {
+        p.name: Parameter(hints.get(p.name, str), p.default)
+        for p in inspect.signature(factory).parameters.values()
+        if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and hints.get(p.name) is not nn.Module
+    }
+
+
+def read(text: str, registry: Registry, kind: str) -> Spec:
+    """Text to Spec: the name is known, every option is known and has a value of its type; defaults are filled in."""
+    name, _, rest = text.strip().partition(":")
+    if name not in registry:
+        raise BadSpec(f"unknown {kind} {name!r}; {_known(name, registry)}")
+    factory, known = registry[name], parameters(registry[name])
+    said: dict[str, Any] = {}
+    named = False
+    for position, item in enumerate(_split(rest, ",", text) if rest else []):
+        key, equals, value = _cut_equals(item)
+        named = named or bool(equals)
+        if not equals:
+            if named or position >= len(known):
+                raise BadSpec(f"{text!r}: {item!r} is not key=value; options of {name} are {_list(known)}")
+            key, value = list(known)[position], item
+        if key not in known:
+            raise BadSpec(f"{text!r}: {kind} {name} has no option {key!r}; {_known(key, known)}")
+        if key in said:
+            raise BadSpec(f"{text!r}: option {key!r} is given twice; give it once")
+        said[key] = _value(value, known[key].annotation, registry, kind, f"{text!r}: option {key}")
+    for key, parameter in known.items():
+        if key not in said and parameter.default is inspect.Parameter.empty:
+            raise BadSpec(f"{text!r}: {kind} {name} needs {key}; write {name}:{key}=…")
+    return Spec(name, factory, {k: said.get(k, p.default) for k, p in known.items()})
+
+
+def parse(text: str, registry: Registry, kind: str, *args: Any) -> Any:
+    """Text to value. `args` are what cannot be said in text, such as the network a defence wraps."""
+    spec = read(text, registry, kind)
+    try:
+        return spec.build(*args)
+    except TypeError as error:  # the options fit the annotations, so only the call itself can be at fault
+        raise BadSpec(f"{text!r} cannot be built: {error}") from error
+
+
+def spec_of(value: Any) -> Spec:
+    """The spec of a value whose options are its attributes: a frozen dataclass, or a defence."""
+    cls = type(value)
+    return Spec(name_of(cls), cls, {key: getattr(value, key) for key in parameters(cls)})
+
+
+def text(value: Any) -> str:
+    return spec_of(value).text()
+
+
+def full(value: Any) -> str:
+    return spec_of(value).text(defaults=True)
+
+
+def number(text: str) -> float:
+    """`0.15`, `8/255`, `1e-3` or `inf`."""
+    above, slash, below = text.partition("/")
+    try:
+        value = float(above) / float(below) if slash else float(above)
+    except (ValueError, ZeroDivisionError):
+        raise BadSpec(f"{text!r} is not a number; write 0.03 or 8/255") from None
+    if math.isnan(value):
+        raise BadSpec(f"{text!r} is not a number; write 0.03 or 8/255")
+    return value
+
+
+def show_number(value: float) -> str:
+    """The shortest text that reads back as exactly this number: 8/255 rather than 0.03137254901960784."""
+    plain = repr(value).replace("e+", "e")
+    if abs(value) < 1e6:
+        pixels = round(value * 255)
+        fraction = f"{pixels}/255"
+        if pixels / 255 == value and len(fraction) < len(plain):
+            return fraction
+    return plain[:-2] if plain.endswith(".0") else plain
+
+
+# ---------------------------------------------------------------- text of one option
+
+
+def show(value: Any, *, defaults: bool = False) -> str:
+    """The text of one option."""
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return show_number(value)
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, str):
+        return f"({value})" if re.search(r"[,=+()]", value) else value
+    if isinstance(value, tuple):
+        items = (show(v, defaults=defaults) for v in value)
+        return "+".join(items) if len(value) > 1 else f"{next(items, '')}+"
+    inner = spec_of(value).text(defaults=defaults)
+    return f"({inner})" if ":" in inner else inner
+
+
+def _value(text: str, annotation: Any, registry: Registry, kind: str, where: str) -> Any:
+    """The text of one option, read as its annotation says."""
+    origin: Any = typing.get_origin(annotation)
+    inner = typing.get_args(annotation)
+    if origin in (typing.Union, types.UnionType):
+        if type(None) in inner and text == "none":
+            return None
+        members = [a for a in inner if a is not type(None)]
+        is_tuple = "+" in _flat(text)
+        members.sort(key=lambda a: _is_tuple(a) != is_tuple)
+        return _value(text, members[0], registry, kind, where)
+    if origin is typing.Literal:
+        if text not in map(str, inner):
+            raise BadSpec(f"{where} is one of {', '.join(map(str, inner))}; found {text!r}")
+        return next(a for a in inner if str(a) == text)
+    if origin is tuple:
+        items = [i for i in _split(text, "+", where) if i]
+        return tuple(_value(i, inner[0], registry, kind, where) for i in items)
+    if annotation is bool:
+        if text not in ("true", "false"):
+            raise BadSpec(f"{where} is true or false; found {text!r}")
+        return text == "true"
+    if annotation is int:
+        if not re.fullmatch(r"[+-]?\d[\d_]*", text):
+            raise BadSpec(f"{where} is a whole number; found {text!r}")
+        return int(text)
+    if annotation is float:
+        try:
+            return number(text)
+        except BadSpec as error:
+            raise BadSpec(f"{where}: {error}") from None
+    if annotation is str:
+        return _strip(text)
+    return parse(_strip(text), registry, kind)
+
+
+def _is_tuple(annotation: Any) -> bool:
+    origin: Any = typing.get_origin(annotation)
+    return origin is tuple
+
+
+def _strip(text: str) -> str:
+    return text[1:-1] if text.startswith("(") and text.endswith(")") else text
+
+
+def _flat(text: str) -> str:
+    """The text with everything in brackets removed."""
+    out, depth = [], 0
+    for c in text:
+        depth += (c == "(") - (c == ")")
+        if depth == 0 and c != ")":
+            out.append(c)
+    return "".join(out)
+
+
+def _split(text: str, mark: str, where: str) -> list[str]:
+    """Split at marks that stand outside brackets."""
+    parts, depth = [""], 0
+    for c in text:
+        depth += (c == "(") - (c == ")")
+        if depth < 0:
+            break
+        if c == mark and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += c
+    if depth:
+        raise BadSpec(f"{where!r} has brackets that do not match; close every '('")
+    return parts
+
+
+def _cut_equals(item: str) -> tuple[str, str, str]:
+    key, equals, value = item.partition("=")
+    return (key.strip(), equals, value.strip()) if "(" not in key else (item, "", "")
+
+
+def _same(value: Any, default: Any) -> bool:
+    return default is not inspect.Parameter.empty and type(value) is type(default) and bool(value == default)
+
+
+def _list(names: Mapping[str, Any]) -> str:
+    return ", ".join(names) or "none"
+
+
+def _known(word: str, names: Mapping[str, Any]) -> str:
+    """The known names, nearest first."""
+    near = difflib.get_close_matches(word, names, n=len(names) or 1, cutoff=0.6)
+    hint = f"did you mean {near[0]}? " if near else ""
+    return f"{hint}known: {', '.join(near + [n for n in names if n not in near]) or 'none'}"

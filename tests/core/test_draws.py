@@ -1,0 +1,105 @@
+"""Draws: keyed by seed, sample and step alone; the right distributions; independent across keys; cheap."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+import torch
+from scipy import stats
+
+from antiadv.core.draws import Draws
+from antiadv.models import build
+
+
+def dice(n: int = 64, seed: int = 0) -> Draws:
+    return Draws.of(seed, torch.arange(n))
+
+
+@pytest.mark.parametrize("kind", ["uniform", "normal", "signs"])
+def test_batch_and_order_cannot_change_a_draw(kind: str) -> None:
+    def draw(d: Draws) -> torch.Tensor:
+        return getattr(d, kind)(3, 5, 5)
+
+    whole = draw(dice().fold(7))
+    rows = torch.randperm(64, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(draw(dice()[rows].fold(7)), whole[rows])
+    assert torch.equal(draw(Draws.of(0, torch.tensor([17])).fold(7)), whole[17:18])
+
+
+def test_blocks_cannot_change_a_draw(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = dice(9).uniform(1001)
+    monkeypatch.setattr("antiadv.core.draws._BLOCK", 600)
+    assert torch.equal(dice(9).uniform(1001), whole)
+
+
+def test_a_shorter_draw_is_the_start_of_a_longer_one() -> None:
+    assert torch.equal(dice().uniform(100)[:, :37], dice().uniform(37))
+
+
+def test_seed_sample_and_step_each_matter() -> None:
+    plain = dice().uniform(8)
+    for other in (dice(seed=1), Draws.of(0, torch.arange(64) + 64), dice().fold(0), dice().fold(0).fold(1)):
+        assert not torch.equal(other.uniform(8), plain)
+        assert len(torch.unique(torch.cat([other.keys, dice().keys]))) == 128
+
+
+def test_fold_takes_a_number_per_sample() -> None:
+    steps = torch.arange(64) % 3
+    each = dice().fold(steps).keys
+    assert torch.equal(each[5:6], dice()[torch.tensor([5])].fold(2).keys)
+
+
+def test_repeat_gives_dice_of_their_own() -> None:
+    many = dice(3).repeat(4)
+    assert len(torch.unique(many.keys)) == 12
+    assert torch.equal(many[torch.arange(4, 8)].keys, dice(3)[torch.tensor([1])].repeat(4).keys)
+
+
+def test_distributions() -> None:
+    d = dice(200)
+    assert stats.kstest(d.uniform(500).flatten().numpy(), "uniform").pvalue > 1e-3
+    assert stats.kstest(d.normal(500).flatten().numpy(), "norm").pvalue > 1e-3
+    assert stats.binomtest(int((d.signs(500) > 0).sum()), 100_000).pvalue > 1e-3
+    counts = torch.bincount(d.below(7, 500).flatten(), minlength=7)
+    assert stats.chisquare(counts.numpy()).pvalue > 1e-3
+    assert d.uniform(500).min() >= 0
+    assert d.uniform(500).max() < 1
+    assert torch.isfinite(d.normal(500)).all()
+
+
+def test_neighbouring_keys_positions_and_steps_are_uncorrelated() -> None:
+    u = dice(400).normal(400).double()
+    pairs = [(u[:-1], u[1:]), (u[:, :-1], u[:, 1:]), (u, dice(400).fold(1).normal(400)), (u, dice(400, 1).normal(400))]
+    for a, b in pairs:
+        z = (a * b).mean() * (a.numel() ** 0.5)
+        assert abs(z) < 4
+
+
+def test_global_generators_are_left_alone() -> None:
+    before = torch.random.get_rng_state()
+    dice().normal(10)
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (3, 0, 2)])
+def test_any_shape(shape: tuple[int, ...]) -> None:
+    assert dice(4).uniform(*shape).shape == (4, *shape)
+    assert Draws.of(0, torch.arange(0)).normal(*shape).shape == (0, *shape)
+
+
+def test_costs_under_a_twentieth_of_a_compact_network() -> None:
+    """One normal image per query is the most any attack draws; the network is the smallest we ship."""
+    net, x = build("preact18:width=16").eval(), torch.rand(32, 3, 32, 32)
+
+    def best(run: Callable[[], object]) -> float:
+        times = []
+        for _ in range(7):
+            start = time.perf_counter()
+            run()
+            times.append(time.perf_counter() - start)
+        return min(times)
+
+    with torch.no_grad():
+        assert best(lambda: dice(32).normal(3, 32, 32)) < 0.05 * best(lambda: net(x))

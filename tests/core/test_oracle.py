@@ -1,0 +1,132 @@
+"""The oracle: refuses more access than granted, charges before the model runs, never lets a row pass its budget."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from antiadv.core.ball import Linf
+from antiadv.core.errors import AccessDenied, BudgetSpent
+from antiadv.core.losses import ce
+from antiadv.core.oracle import Eager, Ledger, Oracle
+from antiadv.core.threat import Access, Threat
+from tests.toys import Halfspace, Spy, halfspace
+
+TOY = halfspace(p=2, n=6)
+
+
+def oracle(
+    access: Access = Access.GRADIENTS, queries: int | None = None, model: nn.Module = TOY.model, batch: int = 4
+) -> tuple[Oracle, Ledger]:
+    ledger = Ledger(6, queries)
+    return Oracle(model, Threat(Linf(0.1), access, queries), ledger, Eager(batch)), ledger
+
+
+def test_each_level_grants_itself_and_those_below() -> None:
+    asks = {
+        Access.LABELS: lambda o: o.labels(TOY.x),
+        Access.SCORES: lambda o: o.scores(TOY.x),
+        Access.GRADIENTS: lambda o: o.gradient(TOY.x, ce, TOY.y),
+        Access.INTERNALS: lambda o: o.open(),
+    }
+    for granted in Access:
+        for needed, ask in asks.items():
+            o, ledger = oracle(granted)
+            if granted >= needed:
+                ask(o)
+            else:
+                with pytest.raises(AccessDenied, match=f"asked for {needed}; the threat grants {granted}"):
+                    ask(o)
+                assert ledger.queries.sum() == 0
+
+
+def test_charges_every_row_before_the_model_runs() -> None:
+    class Broken(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            raise RuntimeError("out of order")
+
+    o, ledger = oracle(model=Broken())
+    with pytest.raises(RuntimeError, match="out of order"):
+        o.scores(TOY.x)
+    assert ledger.queries.tolist() == [1] * 6
+
+
+def test_a_budget_is_never_passed_and_a_refused_request_costs_nothing() -> None:
+    spy = Spy(Halfspace((3, 4, 4)))
+    o, ledger = oracle(queries=3, model=spy)
+    o.scores(TOY.x)
+    some = o[torch.tensor([1, 4])]
+    some.labels(TOY.x[[1, 4]])
+    assert o.left().tolist() == [2, 1, 2, 2, 1, 2]
+    before = spy.seen
+    with pytest.raises(BudgetSpent, match="allows 3 queries per sample"):
+        o.scores(TOY.x.repeat_interleave(2, 0))
+    assert ledger.queries.tolist() == [1, 2, 1, 1, 2, 1]
+    assert spy.seen == before
+
+
+def test_many_candidates_a_sample_and_repeated_rows_are_all_charged() -> None:
+    o, ledger = oracle()
+    o.scores(TOY.x.repeat_interleave(3, 0))
+    o[torch.tensor([2, 2, 5])].labels(TOY.x[[2, 2, 5]])
+    o.gradient(TOY.x, ce, TOY.y)
+    assert ledger.queries.tolist() == [4, 4, 6, 4, 4, 5]
+    assert ledger.gradients.tolist() == [1] * 6
+    with pytest.raises(ValueError, match="7 images were sent for 6 samples"):
+        o.scores(torch.cat([TOY.x, TOY.x[:1]]))
+
+
+@pytest.mark.parametrize("batch", [1, 4, 100])
+def test_micro_batches_change_nothing(batch: int) -> None:
+    o, _ = oracle(batch=batch)
+    s, g = o.gradient(TOY.x, ce, TOY.y)
+    x = TOY.x.clone().requires_grad_()
+    (expected,) = torch.autograd.grad(ce(TOY.model(x), TOY.y).sum(), x)
+    assert torch.equal(s, TOY.model(TOY.x))
+    assert torch.equal(g, expected)
+
+
+def test_rows_of_rows() -> None:
+    o, ledger = oracle()
+    inner = o[torch.tensor([1, 3, 5])][torch.tensor([False, True, True])]
+    inner.labels(TOY.x[[3, 5]])
+    assert ledger.queries.tolist() == [0, 0, 0, 1, 0, 1]
+    assert len(inner) == 2
+
+
+def test_exactly_zero_gradients_are_counted() -> None:
+    class Flat(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            on = (torch.arange(len(x)) % 2).view(-1, 1)
+            return torch.cat([x.flatten(1).sum(1, keepdim=True) * on, torch.zeros(len(x), 1)], 1)
+
+    o, ledger = oracle(model=Flat(), batch=100)
+    o.gradient(TOY.x, ce, TOY.y)
+    assert ledger.zeros.tolist() == [1, 0, 1, 0, 1, 0]
+
+
+def test_nothing_asked_runs_no_model() -> None:
+    spy = Spy(Halfspace((3, 4, 4)))
+    o, _ = oracle(model=spy)
+    none = o[torch.zeros(0, dtype=torch.int64)]
+    assert none.labels(TOY.x[:0]).shape == (0,)
+    assert none.gradient(TOY.x[:0], ce, TOY.y[:0])[1].shape == (0, 3, 4, 4)
+    assert spy.seen == 0
+
+
+def test_a_targeted_threat_turns_loss_margin_and_success_around() -> None:
+    plain = Oracle(TOY.model, Threat(Linf(0.1), Access.GRADIENTS), Ledger(6))
+    aimed = Oracle(TOY.model, Threat(Linf(0.1), Access.GRADIENTS, targeted=True), Ledger(6))
+    s, g = plain.gradient(TOY.x, ce, TOY.y)
+    assert torch.equal(aimed.gradient(TOY.x, ce, TOY.y)[1], -g)
+    assert torch.equal(aimed.margin(s, TOY.y), -plain.margin(s, TOY.y))
+    assert torch.equal(aimed.fooled(s, TOY.y), ~plain.fooled(s, TOY.y))
+
+
+def test_a_model_beside_is_not_charged() -> None:
+    o, ledger = oracle(Access.INTERNALS)
+    o.beside(TOY.model).gradient(TOY.x, ce, TOY.y)
+    assert ledger.queries.sum() == 0
+    with pytest.raises(AccessDenied):
+        oracle(Access.GRADIENTS)[0].beside(TOY.model)

@@ -1,0 +1,131 @@
+"""Spec: parse and text are inverses for every registered class; unknown words are named with the nearest known."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from antiadv.attacks import ATTACKS
+from antiadv.core import spec
+from antiadv.core.ball import L2, Linf
+from antiadv.core.errors import BadSpec
+from antiadv.core.threat import Access, Threat, parse_threat
+from antiadv.defences import DEFENCES, wrap
+
+
+@dataclass(frozen=True)
+class Inner:
+    size: float = 0.5
+
+
+@dataclass(frozen=True)
+class Outer:
+    steps: int = 3
+    share: float = 0.25
+    on: bool = False
+    mode: Literal["slow", "fast"] = "slow"
+    path: str | None = None
+    sizes: float | tuple[float, ...] = 0.1
+    inner: Inner = Inner()
+    parts: tuple[Inner, ...] = ()
+
+
+TOYS = {"inner": Inner, "outer": Outer}
+finite = st.floats(allow_nan=False, allow_infinity=False)
+words = st.text(st.characters(codec="ascii", min_codepoint=33, exclude_characters="()"), min_size=1).filter(
+    lambda t: t != "none" and t == t.strip()
+)
+outers = st.builds(
+    Outer,
+    steps=st.integers(),
+    share=finite,
+    on=st.booleans(),
+    mode=st.sampled_from(["slow", "fast"]),
+    path=st.none() | words,
+    sizes=finite | st.lists(finite, min_size=1, max_size=4).map(tuple),
+    inner=st.builds(Inner, finite),
+    parts=st.lists(st.builds(Inner, finite), max_size=3).map(tuple),
+)
+
+
+@given(outers)
+def test_parse_and_text_are_inverses(value: Outer) -> None:
+    assert spec.parse(spec.text(value), TOYS, "toy") == value
+    assert spec.parse(spec.full(value), TOYS, "toy") == value
+
+
+@given(finite)
+def test_numbers_read_back_exactly(value: float) -> None:
+    assert spec.number(spec.show_number(value)) == value
+
+
+@pytest.mark.parametrize("k", range(1, 255))
+def test_pixel_fractions_are_shown_as_such(k: int) -> None:
+    text = spec.show_number(k / 255)
+    assert spec.number(text) == k / 255
+    assert len(text) <= 7
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_every_attack_reads_back_and_is_named_after_its_class(name: str) -> None:
+    attack = spec.parse(name, ATTACKS, "attack")
+    assert spec.name_of(type(attack)) == name
+    assert spec.parse(spec.text(attack), ATTACKS, "attack") == attack
+    assert spec.parse(spec.full(attack), ATTACKS, "attack") == attack
+    assert spec.text(attack) == name
+
+
+@pytest.mark.parametrize("name", DEFENCES)
+def test_every_defence_reads_back_and_is_named_after_its_class(name: str) -> None:
+    base = torch.nn.Linear(3, 2).eval()
+    defence = wrap(name, base)
+    assert spec.text(defence) == name
+    assert spec.full(wrap(spec.full(defence), base)) == spec.full(defence)
+
+
+def test_defaults_are_left_out_or_filled_in() -> None:
+    assert spec.text(Outer(steps=5, inner=Inner(2))) == "outer:steps=5,inner=(inner:size=2)"
+    assert spec.full(Inner()) == "inner:size=0.5"
+    assert spec.parse("outer:9,share=8/255", TOYS, "toy") == Outer(9, 8 / 255)
+    assert spec.parse("outer:sizes=0.1+8/255", TOYS, "toy").sizes == (0.1, 8 / 255)
+    assert spec.parse("outer:parts=inner+(inner:size=2)", TOYS, "toy").parts == (Inner(), Inner(2))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("otter", "unknown toy 'otter'; did you mean outer"),
+        ("zzz", "unknown toy 'zzz'; known: inner, outer"),
+        ("outer:stps=3", "no option 'stps'; did you mean steps"),
+        ("outer:steps=three", "whole number"),
+        ("outer:steps=3.5", "whole number"),
+        ("outer:share=8/0", "not a number"),
+        ("outer:share=nan", "not a number"),
+        ("outer:on=yes", "true or false"),
+        ("outer:mode=quick", "slow, fast"),
+        ("outer:steps=1,steps=2", "given twice"),
+        ("outer:steps=1,2", "not key=value"),
+        ("outer:inner=(inner:size=2", "brackets"),
+        ("outer:inner=(iner)", "did you mean inner"),
+    ],
+)
+def test_what_cannot_be_read_is_said_in_one_sentence(text: str, says: str) -> None:
+    with pytest.raises(BadSpec, match=says):
+        spec.parse(text, TOYS, "toy")
+
+
+def test_threats() -> None:
+    threat = parse_threat("linf:8/255,queries=1000", Access.SCORES)
+    assert threat == Threat(Linf(8 / 255), Access.SCORES, 1000)
+    assert str(threat) == "linf:8/255,access=scores,queries=1000"
+    assert parse_threat(str(threat), Access.LABELS) == threat
+    assert parse_threat("l2:inf", Access.LABELS) == Threat(L2(math.inf), Access.LABELS)
+    for text in ("linf", "linf:x", "linf:0.1,queries=0", "l3:1", "linf:-1", "linf:0.1,access=all"):
+        with pytest.raises(BadSpec):
+            parse_threat(text, Access.SCORES)
