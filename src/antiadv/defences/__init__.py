@@ -1,0 +1,32 @@
+"""The defences: `DEFENCES = {name: class}`. To add one, write a file here and a line below."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from antiadv.core import spec
+from antiadv.core.defence import Defence
+from antiadv.defences.anti_adversary import AntiAdversary
+
+DEFENCES: dict[str, type[Defence]] = {
+    "anti_adversary": AntiAdversary,
+}
+
+BARE = "none"  # the text of a cell without a defence
+
+
+def wrap(text: str, base: nn.Module) -> nn.Module:
+    """The classifier `base` behind the defence that `text` names; `none` leaves it bare."""
+    if text == BARE:
+        return base
+    defence: Defence = spec.parse(text, DEFENCES, "defence", base)
+    return defence
+
+
+def full_text(text: str) -> str:
+    """The spec with every default filled in and the version of the class: what a cell's key holds."""
+    if text == BARE:
+        return BARE
+    said = spec.read(text, DEFENCES, "defence")
+    version: int = DEFENCES[said.name].version
+    return f"{said.text(defaults=True)}@{version}"

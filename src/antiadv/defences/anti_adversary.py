@@ -1,0 +1,123 @@
+"""The anti-adversary layer (Alfarra et al., AAAI 2022, Algorithm 1): g(x) = f(x + γ).
+
+    label    ŷ = argmax f(x),  γ⁰ = 0
+    step     γᵏ⁺¹ = γᵏ − α · sign ∇_γ CE(f(x + γᵏ), ŷ)        k = 0 … K−1: f grows surer of its own label
+    answer   f(x + γᴷ)
+
+Notation:   f → `base`, K → `steps`, α → `step_size` (pixels of [0, 1]), γ → `gamma`.
+Cost:       K + 1 forward and K backward passes of f; the label and the first step share a forward.
+Departures: the authors' code spends K + 2 forwards, averages CE over the batch, and steps in normalised space.
+
+Where f and g give the same label they fall to the same inputs: the layer hides scores and gradients and does not move
+the decision. It makes attacks that must ask far dearer; an attack computed on f and sent to g undoes it.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from antiadv.core.defence import Defence
+from antiadv.core.door import check_float, check_shape
+from antiadv.core.errors import BadInput
+
+
+class AntiAdversary(Defence):
+    """The classifier `base` behind the anti-adversary layer; a classifier again.
+
+    `step_size` is in pixels of [0, 1], before any normalisation inside the base: one number, or one per channel. The
+    authors step in normalised space, so their α is α·std of the channel here: `step_size=tuple(0.15 * s for s in std)`.
+    `clip` keeps x + γ in [0, 1]; off by default, as in their code. `steps=0` is the base, bit for bit.
+
+    Three traps of such a layer. Sum, then sign: the loss is per sample, for an average over the batch underflows
+    sooner, and each sample's γ must not depend on its neighbours. Units: see above. Its gradient: sign steps are
+    constant almost everywhere, so γ held constant gives the exact derivative of g, which sees nothing of the loop.
+
+    >>> import torch
+    >>> g = AntiAdversary(torch.nn.Linear(4, 3).eval(), steps=2, step_size=0.1)
+    >>> g(torch.rand(5, 4)).shape
+    torch.Size([5, 3])
+    """
+
+    def __init__(
+        self, base: nn.Module, steps: int = 2, step_size: float | tuple[float, ...] = 0.15, clip: bool = False
+    ) -> None:
+        super().__init__(base)
+        sizes = step_size if isinstance(step_size, tuple) else (step_size,)
+        if not isinstance(steps, int) or steps < 0:
+            raise BadInput(f"the layer needs steps ≥ 0, a whole number; found {steps!r}. Use steps=2 as in the paper.")
+        if not sizes or not all(isinstance(a, (int, float)) and 0 <= a < math.inf for a in sizes):
+            raise BadInput(f"the layer needs a step size ≥ 0, in pixels of [0, 1]; found {step_size!r}. Use 0.15.")
+        self.steps, self.step_size, self.clip = steps, step_size, clip
+        # one number per channel must follow the module to its device; it is a constant, not state
+        per_channel = torch.tensor(sizes, dtype=torch.float64) if isinstance(step_size, tuple) else None
+        self.register_buffer("_per_channel", per_channel, persistent=False)
+
+    def extra_repr(self) -> str:
+        return f"steps={self.steps}, step_size={self.step_size}, clip={self.clip}"
+
+    def forward(self, x: Tensor) -> Tensor:
+        check_float(x)
+        if self.base.training:
+            raise BadInput("the layer's base must be in evaluation mode; found training mode. Call .eval() first.")
+        if self.steps == 0 or len(x) == 0:
+            scores: Tensor = self.base(x)
+            return scores
+        return self._classify(self._moved(x, self.correction(x)))
+
+    def correction(self, x: Tensor) -> Tensor:
+        """γ for each image, a constant like x: K forward and K backward passes."""
+        with torch.inference_mode(False), torch.enable_grad():
+            x = x.detach().clone()  # an inference tensor cannot take part in autograd; its copy can
+            alpha, gamma = self._alpha(x), torch.zeros_like(x)
+            y: Tensor | None = None
+            for _ in range(self.steps):
+                g, y = self._ascent(self._moved(x, gamma), y)
+                gamma = gamma - alpha * g.sign()
+                gamma = self._moved(x, gamma) - x if self.clip else gamma
+        return gamma.detach()
+
+    def _ascent(self, z: Tensor, y: Tensor | None) -> tuple[Tensor, Tensor]:
+        """∇CE(f(z), y) and y; the label shares the first step's forward."""
+        if torch.compiler.is_compiling():  # the compiler traces this form whole, and would break the graph at the other
+
+            def loss(z: Tensor) -> tuple[Tensor, Tensor]:
+                s = self._classify(z)
+                label = s.detach().argmax(1) if y is None else y
+                return _ce(s, label), label
+
+            traced: tuple[Tensor, Tensor] = torch.func.grad(loss, has_aux=True)(z)
+            return traced
+        z = z.requires_grad_()
+        s = self._classify(z)
+        y = s.detach().argmax(1) if y is None else y
+        (g,) = torch.autograd.grad(_ce(s, y), z)
+        return g, y
+
+    def _moved(self, x: Tensor, gamma: Tensor) -> Tensor:
+        return (x + gamma).clamp(0, 1) if self.clip else x + gamma
+
+    def _classify(self, z: Tensor) -> Tensor:
+        s: Tensor = self.base(z)
+        check_shape(s, z)
+        return s
+
+    def _alpha(self, x: Tensor) -> Tensor | float:
+        if self._per_channel is None:
+            assert isinstance(self.step_size, (int, float))
+            return float(self.step_size)
+        alpha: Tensor = self._per_channel
+        if x.ndim < 2 or x.shape[1] != len(alpha):
+            channels = x.shape[1] if x.ndim > 1 else 0
+            raise BadInput(f"step_size has {len(alpha)} numbers; the images have {channels} channels. Give one each.")
+        return alpha.to(x.dtype).reshape(1, -1, *[1] * (x.ndim - 2))
+
+    _per_channel: Tensor | None
+
+
+def _ce(s: Tensor, y: Tensor) -> Tensor:
+    """Σ CE over the batch, in float32 at least: in half precision the confident samples' gradients vanish."""
+    return F.cross_entropy(s if s.dtype == torch.float64 else s.float(), y, reduction="sum")

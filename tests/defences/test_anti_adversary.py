@@ -1,0 +1,231 @@
+"""The layer: Algorithm 1 to the letter, K+1 forwards and K backwards, and nothing touched."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from antiadv import AntiAdversary
+from antiadv.core.errors import BadInput
+from tests.toys import halfspace, small_net
+
+
+def images(n: int = 5, channels: int = 3) -> Tensor:
+    return torch.rand((n, channels, 8, 8), generator=torch.Generator().manual_seed(1))
+
+
+def algorithm_1(f: nn.Module, x: Tensor, steps: int, alpha: float) -> Tensor:
+    """A plain transcription of the paper's Algorithm 1."""
+    gamma = torch.zeros_like(x)
+    y = f(x).argmax(1)
+    for _ in range(steps):
+        gamma = gamma.detach().requires_grad_()
+        loss = F.cross_entropy(f(x + gamma), y, reduction="sum")
+        loss.backward()
+        gamma = gamma - alpha * gamma.grad.sign()
+    return f(x + gamma)
+
+
+class Passes:
+    """Hooks that count the images a network passes, forward and backward."""
+
+    def __init__(self, net: nn.Module) -> None:
+        self.forwards = self.backwards = 0
+        net.register_forward_hook(self._forward)
+
+    def _forward(self, net: nn.Module, args: object, s: Tensor) -> None:
+        self.forwards += 1
+        if s.requires_grad:
+            s.register_hook(self._backward)
+
+    def _backward(self, g: Tensor) -> None:
+        self.backwards += 1
+
+
+@pytest.mark.parametrize("steps", [1, 2, 5])
+def test_equals_algorithm_1_bit_for_bit(steps: int) -> None:
+    net, x = small_net(), images()
+    expected = algorithm_1(copy.deepcopy(net), x, steps, 0.15)
+    assert torch.equal(AntiAdversary(net, steps=steps, step_size=0.15)(x), expected)
+
+
+@pytest.mark.parametrize("steps", [0, 1, 3])
+def test_margin_of_a_linear_model_rises_by_exactly_the_closed_form(steps: int) -> None:
+    toy = halfspace(p=2, shape=(2, 4, 4))
+    w = toy.model.w.double()
+    before = toy.model(toy.x.double())
+    after = AntiAdversary(toy.model, steps=steps, step_size=0.07)(toy.x.double())
+    rise = (after[:, 0] - after[:, 1]).abs() - (before[:, 0] - before[:, 1]).abs()
+    torch.testing.assert_close(rise, torch.full_like(rise, steps * 0.07 * w.abs().sum().item()), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2, 4])
+def test_spends_k_plus_1_forwards_and_k_backwards(steps: int) -> None:
+    net = small_net()
+    passes = Passes(net)
+    with torch.no_grad():
+        AntiAdversary(net, steps=steps)(images())
+    assert (passes.forwards, passes.backwards) == (steps + 1, steps)
+
+
+def test_zero_steps_is_the_base_bit_for_bit() -> None:
+    net, x = small_net(), images()
+    assert torch.equal(AntiAdversary(net, steps=0)(x), net(x))
+
+
+def test_one_step_size_per_channel_equals_the_normalised_step_of_the_authors() -> None:
+    net, x, std, mean = small_net(), images(), torch.tensor([0.2, 0.25, 0.3]), torch.tensor([0.4, 0.5, 0.6])
+
+    class Normalised(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = net
+            self.eval()
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.net((x - mean.view(1, 3, 1, 1)) / std.view(1, 3, 1, 1))
+
+    ours = AntiAdversary(Normalised(), step_size=tuple((0.1 * std).tolist()))(x)
+    theirs = algorithm_1(net, (x - mean.view(1, 3, 1, 1)) / std.view(1, 3, 1, 1), 2, 0.1)
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_clip_keeps_the_corrected_image_in_the_box() -> None:
+    net = small_net()
+    seen: list[Tensor] = []
+    net.register_forward_pre_hook(lambda _, args: seen.append(args[0].detach()))
+    AntiAdversary(net, steps=3, step_size=0.4, clip=True)(images())
+    assert all(z.min() >= 0 and z.max() <= 1 for z in seen)
+    seen.clear()
+    AntiAdversary(net, steps=3, step_size=0.4)(images())
+    assert any(z.min() < 0 or z.max() > 1 for z in seen)
+
+
+def test_the_derivative_is_that_of_the_base_at_the_corrected_image() -> None:
+    net = small_net()
+    layer = AntiAdversary(net)
+    x = images().requires_grad_()
+    (ours,) = torch.autograd.grad(layer(x)[:, 3].sum(), x)
+    z = (x + layer.correction(x)).detach().requires_grad_()
+    (theirs,) = torch.autograd.grad(net(z)[:, 3].sum(), z)
+    assert torch.equal(ours, theirs)
+    assert ours.abs().sum() > 0
+
+
+def test_every_context_gives_the_same_scores() -> None:
+    layer, x = AntiAdversary(small_net()), images()
+    plain = layer(x)
+    with torch.no_grad():
+        assert torch.equal(layer(x), plain)
+    with torch.inference_mode():
+        assert torch.equal(layer(x), plain)
+        assert torch.equal(layer(x.clone()), plain)  # an inference tensor
+
+
+@pytest.mark.parametrize(("dtype", "near"), [(torch.float64, 1e-5), (torch.bfloat16, 0.2)])
+def test_other_precisions(dtype: torch.dtype, near: float) -> None:
+    x = images()
+    plain = AntiAdversary(small_net())(x)
+    other = AntiAdversary(small_net().to(dtype))(x.to(dtype))
+    assert other.dtype == dtype
+    torch.testing.assert_close(other.float(), plain, rtol=near, atol=near)
+
+
+def test_autocast() -> None:
+    layer, x = AntiAdversary(small_net()), images()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        s = layer(x)
+    torch.testing.assert_close(s.float(), layer(x), rtol=0.2, atol=0.2)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")
+def test_cuda_agrees_with_cpu() -> None:
+    layer, x = AntiAdversary(small_net(), step_size=(0.1, 0.15, 0.2)), images()
+    there = copy.deepcopy(layer).cuda()
+    torch.testing.assert_close(there(x.cuda()).cpu(), layer(x), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("n", [0, 1, 7])
+def test_any_number_of_images(n: int) -> None:
+    assert AntiAdversary(small_net(classes=4))(images(n)).shape == (n, 4)
+
+
+@pytest.mark.parametrize("shape", [(6,), (1, 6), (2, 3, 5)])
+def test_any_shape_of_sample(shape: tuple[int, ...]) -> None:
+    size = int(torch.tensor(shape).prod())
+    net = nn.Sequential(nn.Flatten(), nn.Linear(size, 3)).eval()
+    assert AntiAdversary(net)(torch.rand(4, *shape)).shape == (4, 3)
+
+
+def test_a_sample_does_not_depend_on_its_neighbours() -> None:
+    toy = halfspace(p=2, n=8)
+    layer = AntiAdversary(toy.model)
+    together = layer(toy.x)
+    alone = torch.cat([layer(x[None]) for x in toy.x])
+    assert torch.equal(together, alone)
+    # a neighbour whose gradient dwarfs the rest must not wash out the small ones: sum, then sign
+    far = torch.cat([toy.x[:1], toy.x[:1] * 0 + 0.5])
+    assert torch.equal(layer(far)[:1], together[:1])
+
+
+def test_leaves_everything_untouched() -> None:
+    net = small_net()
+    layer, x = AntiAdversary(net), images().requires_grad_()
+    before, state = x.detach().clone(), copy.deepcopy(net.state_dict())
+    torch.manual_seed(3)
+    dice = torch.random.get_rng_state()
+    layer(x)
+    assert torch.equal(x, before)
+    assert x.grad is None
+    assert all(p.grad is None and p.requires_grad for p in net.parameters())
+    assert all(torch.equal(a, b) for a, b in zip(state.values(), net.state_dict().values(), strict=True))
+    assert not any(m.training for m in layer.modules())
+    assert torch.equal(torch.random.get_rng_state(), dice)
+
+
+def test_pickles_copies_saves_loads_and_moves() -> None:
+    x = images()
+    layer = AntiAdversary(small_net(), steps=1, step_size=(0.1, 0.2, 0.3), clip=True)
+    plain = layer(x)
+    assert torch.equal(pickle.loads(pickle.dumps(layer))(x), plain)
+    assert torch.equal(copy.deepcopy(layer)(x), plain)
+    other = AntiAdversary(small_net(seed=9), steps=1, step_size=(0.1, 0.2, 0.3), clip=True)
+    assert not torch.equal(other(x), plain)
+    other.load_state_dict(layer.state_dict())
+    assert torch.equal(other(x), plain)
+    moved = copy.deepcopy(layer).to(torch.float64)
+    torch.testing.assert_close(moved(x.double()).float(), plain, rtol=1e-4, atol=1e-4)
+    assert layer.to("meta")._per_channel is not None
+    assert layer._per_channel.device.type == "meta"
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_torch_compile_traces_the_layer_whole(frozen: bool) -> None:
+    layer, x = AntiAdversary(small_net().requires_grad_(not frozen)), images()
+    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), layer(x))
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: AntiAdversary(small_net().train()), "training mode"),
+        (lambda: AntiAdversary(small_net()).train()(images()), "training mode"),
+        (lambda: AntiAdversary(nn.Sequential(nn.Flatten(), nn.Linear(192, 1)).eval())(images()), "single column"),
+        (lambda: AntiAdversary(nn.Conv2d(3, 2, 3).eval())(images()), "scores [N, K]"),
+        (lambda: AntiAdversary(small_net())((images() * 255).to(torch.uint8)), "Divide bytes by 255"),
+        (lambda: AntiAdversary(small_net(), steps=-1), "steps ≥ 0"),
+        (lambda: AntiAdversary(small_net(), step_size=float("nan")), "step size ≥ 0"),
+        (lambda: AntiAdversary(small_net(), step_size=(0.1, 0.2))(images()), "3 channels"),
+        (lambda: AntiAdversary(lambda x: x), "torch.nn.Module"),  # type: ignore[arg-type]
+    ],
+)
+def test_bad_input_says_what_was_found_and_what_to_do(make: object, says: str) -> None:
+    with pytest.raises(BadInput, match=says.replace("[", r"\[").replace("]", r"\]")):
+        make()  # type: ignore[operator]
