@@ -1,0 +1,1 @@
+"""Attacks by someone who has the defence itself, and takes it apart."""

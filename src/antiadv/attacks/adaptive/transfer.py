@@ -1,0 +1,45 @@
+"""Transfer: an attack on the base f, judged on the defence g (Croce et al., ICML 2022, arXiv:2202.13711).
+
+    z = attack on f alone, at the same radius;  g only meets the result
+
+Where f and g give the same label, whatever fools f fools g: of a defence that hides scores and gradients without
+moving the decision nothing is left.
+
+Cost:       no query of g. Work on f is the attacker's own: metered in the receipt, not charged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from antiadv.attacks.white_box.pgd import PGD
+from antiadv.core.attack import Attack
+from antiadv.core.ball import Ball
+from antiadv.core.defence import base_of
+from antiadv.core.draws import Draws
+from antiadv.core.oracle import Oracle
+from antiadv.core.threat import Access
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """`attack` is any attack; it runs on the bare classifier with nothing held back."""
+
+    attack: Attack = PGD()
+
+    access: ClassVar[Access] = Access.INTERNALS
+    version: ClassVar[int] = 1
+
+    @property
+    def norms(self) -> frozenset[float]:
+        return self.attack.norms
+
+    @property
+    def minimal(self) -> bool:
+        return self.attack.minimal
+
+    def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
+        return self.attack(oracle.beside(base_of(oracle.open())), x, y, ball, draws)

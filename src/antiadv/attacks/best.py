@@ -1,0 +1,42 @@
+"""The best candidate so far, for each sample: success is sticky, and a fooled sample is never asked about again.
+
+    offer(rows, z, s)    keep z where it fools or lowers the margin;  → which of the rows go on: standing, and solvent
+
+An attack offers whatever it has asked about and goes on with the rows so marked.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from antiadv.core.ball import per_row
+from antiadv.core.oracle import Oracle
+
+
+class Best:
+    """`z` holds the images to return, `m` their margins (negative: fooled); both for all samples of the oracle."""
+
+    def __init__(self, oracle: Oracle, x: Tensor, y: Tensor) -> None:
+        self._oracle, self._y = oracle, y
+        self.z = x.clone()
+        self.m = x.new_full((len(x),), torch.inf)
+        self.fooled = torch.zeros(len(x), dtype=torch.bool, device=x.device)
+
+    def standing(self) -> Tensor:
+        """The rows that go on: not fooled yet, and able to pay for a query."""
+        rows = (~self.fooled).nonzero().squeeze(1)
+        return rows[self._solvent(rows)]
+
+    def offer(self, rows: Tensor, z: Tensor, s: Tensor) -> Tensor:
+        m, fooled = self._oracle.margin(s, self._y[rows]), self._oracle.fooled(s, self._y[rows])
+        better = fooled | (m < self.m[rows])
+        self.z[rows] = torch.where(per_row(better, z), z, self.z[rows])
+        self.m[rows] = torch.where(better, m.to(self.m), self.m[rows])
+        self.fooled[rows] = fooled
+        return ~fooled & self._solvent(rows)
+
+    def _solvent(self, rows: Tensor) -> Tensor:
+        if self._oracle.threat.queries is None:
+            return torch.ones_like(rows, dtype=torch.bool)
+        return (self._oracle[rows].left() > 0).to(rows.device)

@@ -1,0 +1,1 @@
+"""Attacks that need the scores of the classifier and no more."""

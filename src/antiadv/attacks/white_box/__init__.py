@@ -1,0 +1,1 @@
+"""Attacks that need gradients of the classifier as it is served."""

@@ -1,0 +1,61 @@
+"""PGD: projected gradient ascent on the cross-entropy (Madry et al., ICLR 2018, arXiv:1706.06083).
+
+    maximise   CE(s(z), y)                          over z in the ball around x
+    start      z⁰ uniform in the ball, or x
+    step       zᵗ⁺¹ = Π( zᵗ + η·ε · dir ∇CE(s(zᵗ), y) )      dir: sign (Linf), g/|g|₂ (L2)      (1)
+    stop       at the first fooling iterate; the last iterate is tested too
+
+Notation:   η → `step_size` (a share of ε), T → `steps`, Π → `ball.project`.
+Cost:       per restart, one query with gradient per step and one query for the last iterate.
+Departures: each sample stops when it is fooled; restarts go on with the samples still standing.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from antiadv.attacks.best import Best
+from antiadv.core.ball import Ball
+from antiadv.core.door import at_least
+from antiadv.core.draws import Draws
+from antiadv.core.losses import ce
+from antiadv.core.oracle import Oracle
+from antiadv.core.threat import Access
+
+
+@dataclass(frozen=True)
+class PGD:
+    """20 steps of ε/4 from a random start, the common yardstick, unless told otherwise."""
+
+    steps: int = 20
+    step_size: float = 0.25
+    restarts: int = 1
+    random_start: bool = True
+
+    access: ClassVar[Access] = Access.GRADIENTS
+    norms: ClassVar[frozenset[float]] = frozenset({2, math.inf})
+    minimal: ClassVar[bool] = False
+    version: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        at_least(1, steps=self.steps, restarts=self.restarts)
+        at_least(0, step_size=self.step_size)
+
+    def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
+        best = Best(oracle, x, y)
+        for restart in range(self.restarts):
+            rows = best.standing()
+            z = ball.random(x[rows], draws[rows].fold(restart)) if self.random_start else x[rows]
+            for _ in range(self.steps):
+                if not len(rows):
+                    break
+                s, g = oracle[rows].gradient(z, ce, y[rows])
+                on = best.offer(rows, z, s)
+                rows, z, g = rows[on], z[on], g[on]
+                z = ball.project(x[rows], z + self.step_size * ball.eps * ball.steepest(g))  # (1)
+            best.offer(rows, z, oracle[rows].scores(z))
+        return best.z

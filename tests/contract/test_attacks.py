@@ -1,0 +1,193 @@
+"""Is it an attack at all? The laws every entry of ATTACKS keeps, on toys whose distance to the boundary is known."""
+
+from __future__ import annotations
+
+import copy
+import math
+import pickle
+
+import pytest
+import torch
+from torch import Tensor
+
+import antiadv
+from antiadv.attacks import ATTACKS, parse
+from antiadv.core import spec
+from antiadv.core.attack import Attack
+from antiadv.core.ball import Ball
+from antiadv.core.defence import base_of
+from antiadv.core.draws import Draws
+from antiadv.core.errors import AccessDenied
+from antiadv.core.oracle import Eager, Ledger, Oracle
+from antiadv.core.threat import Access, Threat
+from tests.toys import Spy, Toy, halfspace, small_net, sphere
+
+CASES = [(name, p) for name in ATTACKS for p in sorted(parse(name).norms)]
+everywhere = pytest.mark.parametrize(("name", "p"), CASES)
+
+
+def attacked(attack: Attack, toy: Toy, ball: Ball, queries: int | None = None, **more: object) -> antiadv.Outcome:
+    return antiadv.attack(toy.model, toy.x, toy.y, attack, ball, queries=queries, **more)  # type: ignore[arg-type]
+
+
+@everywhere
+@pytest.mark.parametrize("toy", [halfspace, sphere])
+def test_succeeds_beyond_the_true_distance_and_stays_in_ball_and_box(name: str, p: float, toy: object) -> None:
+    known: Toy = toy(p)  # type: ignore[operator]
+    ball = Ball(p, 1.25 * known.distance)
+    outcome = attacked(parse(name), known, ball)
+    assert outcome.fooled.all()
+    assert (ball.distance(known.x, outcome.images) <= ball.reach).all()
+    assert 0 <= outcome.images.min() <= outcome.images.max() <= 1
+    assert outcome.images.shape == known.x.shape
+
+
+@everywhere
+@pytest.mark.parametrize("toy", [halfspace, sphere])
+def test_fails_inside_the_true_distance(name: str, p: float, toy: object) -> None:
+    known: Toy = toy(p)  # type: ignore[operator]
+    outcome = attacked(parse(name), known, Ball(p, 0.8 * known.distance), queries=400)
+    assert not outcome.fooled.any()
+    assert outcome.robust_accuracy == 1
+
+
+@everywhere
+@pytest.mark.parametrize("queries", [1, 2, 7, 60])
+def test_charges_what_a_spying_model_saw_and_never_passes_the_budget(name: str, p: float, queries: int) -> None:
+    toy = halfspace(p)
+    spy = Spy(toy.model)
+    outcome = confronted(parse(name), spy, toy, Ball(p, 1.05 * toy.distance), queries)
+    assert sum(outcome) == spy.seen
+    assert max(outcome) <= queries
+
+
+def confronted(attack: Attack, model: Spy, toy: Toy, ball: Ball, queries: int | None) -> list[int]:
+    """The attack alone with the oracle, so that the judge's looks are not counted."""
+    ledger = Ledger(len(toy.x), queries)
+    oracle = Oracle(model, Threat(ball, attack.access, queries), ledger, Eager(4))
+    attack(oracle, toy.x, toy.y, ball, Draws.of(0, torch.arange(len(toy.x))))
+    return ledger.queries.tolist()
+
+
+@everywhere
+def test_asks_no_more_access_than_it_declares(name: str, p: float) -> None:
+    toy, attack = halfspace(p), parse(name)
+    attacked(attack, toy, Ball(p, 0.1), queries=50, access=attack.access)
+    if attack.access > Access.LABELS:
+        with pytest.raises(AccessDenied):
+            attacked(attack, toy, Ball(p, 0.1), access=Access(attack.access - 1))
+
+
+@everywhere
+def test_same_result_in_any_batch_order_and_shard(name: str, p: float) -> None:
+    toy, attack = halfspace(p, n=6), parse(name)
+    ball = Ball(p, 1.05 * toy.distance)
+
+    def run(rows: Tensor, batch: int) -> dict[int, object]:
+        part = Toy(toy.model, toy.x[rows], toy.y[rows], toy.distance)
+        return {r.sample: r for r in attacked(attack, part, ball, 300, ids=rows, batch=batch).records}
+
+    whole = run(torch.arange(6), 256)
+    assert run(torch.arange(6), 1) == whole
+    assert run(torch.tensor([3, 0, 5, 1, 4, 2]), 4) == whole
+    assert run(torch.tensor([0, 1]), 2) | run(torch.tensor([2, 3, 4, 5]), 3) == whole
+
+
+@everywhere
+def test_same_seed_same_images_other_seed_other_images(name: str, p: float) -> None:
+    toy, attack = sphere(p), parse(name)  # from the centre every way out is as good as any other
+    ball = Ball(p, 0.9 * toy.distance)
+
+    def images(seed: int) -> Tensor:
+        return attacked(attack, toy, ball, 200, seed=seed).images
+
+    assert torch.equal(images(0), images(0))
+    assert not torch.equal(images(0), images(1))
+
+
+@everywhere
+def test_leaves_everything_untouched(name: str, p: float) -> None:
+    net = small_net(classes=4)
+    x = torch.rand((3, 3, 8, 8), generator=torch.Generator().manual_seed(0))
+    y = net(x).argmax(1)
+    before = copy.deepcopy((x, y, net.state_dict()))
+    dice = torch.random.get_rng_state()
+    antiadv.attack(net, x, y, parse(name), Ball(p, 0.05), queries=30)
+    assert torch.equal(x, before[0])
+    assert torch.equal(y, before[1])
+    assert all(torch.equal(a, b) for a, b in zip(before[2].values(), net.state_dict().values(), strict=True))
+    assert all(q.grad is None and q.requires_grad for q in net.parameters())
+    assert not any(m.training for m in net.modules())
+    assert not any(m._forward_hooks for m in net.modules())
+    assert torch.equal(torch.random.get_rng_state(), dice)
+
+
+@everywhere
+@pytest.mark.parametrize("shape", [(1, 4, 4), (3, 3, 6), (2, 7, 2)])
+@pytest.mark.parametrize("n", [1, 3])
+def test_one_channel_non_square_and_single_images(name: str, p: float, shape: tuple[int, ...], n: int) -> None:
+    toy = halfspace(p, n=n, shape=shape)
+    outcome = attacked(parse(name), toy, Ball(p, 1.25 * toy.distance))
+    assert outcome.fooled.all()
+
+
+@everywhere
+def test_no_images_at_all(name: str, p: float) -> None:
+    toy = halfspace(p)
+    empty = Toy(toy.model, toy.x[:0], toy.y[:0], toy.distance)
+    outcome = attacked(parse(name), empty, Ball(p, 0.1))
+    assert outcome.images.shape == (0, 3, 4, 4)
+    assert outcome.records == []
+
+
+@everywhere
+def test_float64_in_float64_out(name: str, p: float) -> None:
+    toy = halfspace(p)
+    outcome = attacked(parse(name), Toy(toy.model, toy.x.double(), toy.y, 0), Ball(p, 1.25 * toy.distance))
+    assert outcome.images.dtype == torch.float64
+    assert outcome.fooled.all()
+
+
+@everywhere
+def test_reaches_a_target(name: str, p: float) -> None:
+    toy = halfspace(p)
+    aimed = Toy(toy.model, toy.x, 1 - toy.y, toy.distance)
+    assert attacked(parse(name), aimed, Ball(p, 1.25 * toy.distance), targeted=True).fooled.all()
+    assert not attacked(parse(name), aimed, Ball(p, 0.8 * toy.distance), queries=200, targeted=True).fooled.any()
+
+
+@everywhere
+def test_a_model_with_nothing_to_climb_is_survived(name: str, p: float) -> None:
+    class Flat(torch.nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.stack([x.flatten(1).sum(1) * 0 + 3, x.flatten(1).sum(1) * 0], 1)
+
+    x = torch.full((2, 3, 4, 4), 0.5)
+    outcome = antiadv.attack(Flat().eval(), x, torch.zeros(2, dtype=torch.int64), parse(name), Ball(p, 0.1), queries=50)
+    assert not outcome.fooled.any()
+    assert torch.isfinite(outcome.images).all()
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_is_a_value(name: str) -> None:
+    attack = parse(name)
+    assert parse(spec.text(attack)) == attack
+    assert pickle.loads(pickle.dumps(attack)) == attack
+    assert hash(copy.deepcopy(attack)) == hash(attack)
+    assert attack.norms <= {2, math.inf}
+    assert isinstance(attack, Attack)
+
+
+@everywhere
+def test_success_is_sticky_and_the_fooled_are_not_asked_again(name: str, p: float) -> None:
+    """At 1.6 times the distance every sample falls; what it spent does not grow with the budget."""
+    toy = halfspace(p)
+    ball = Ball(p, 1.6 * toy.distance)
+    spent = [[r.queries for r in attacked(parse(name), toy, ball, q).records] for q in (2000, 4000)]
+    assert spent[0] == spent[1]
+
+
+def test_the_bare_classifier_is_its_own_base() -> None:
+    toy = halfspace(2)
+    assert base_of(toy.model) is toy.model
+    assert base_of(Spy(Spy(toy.model))) is toy.model
