@@ -1,0 +1,59 @@
+"""The verbs, and what happens when one fails: one line and exit code 2 for bad input, 130 for Ctrl-C.
+
+antiadv demo | attack | evaluate | report | list
+"""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from antiadv import __version__
+from antiadv.cli import attack, catalogue, demo, evaluate, report
+from antiadv.core.errors import AntiadvError
+
+# typer may stand on click or on a copy of its own: this is whichever it raises for a wrong command line
+_UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+app.command("demo")(demo.command)
+app.command("attack")(attack.command)
+app.command("evaluate")(evaluate.command)
+app.command("report")(report.command)
+app.command("list")(catalogue.command)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _root(version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print it.")) -> None:
+    """The anti-adversary layer, and the test bench that tells what it is worth."""
+
+
+def main(args: list[str] | None = None) -> int:
+    """Run a verb; the exit code. Also the entry point of the `antiadv` script."""
+    args = sys.argv[1:] if args is None else args
+    try:
+        return app(args, standalone_mode=False) or 0
+    except (KeyboardInterrupt, typer.Abort):
+        return _say("stopped; every finished shard is kept, and the same command goes on from there", 130)
+    except AntiadvError as error:
+        if "--debug" in args:
+            raise
+        return _say(" ".join(str(error).split()), 2)
+    except _UsageError as error:
+        return _say(" ".join(error.format_message().split()), 2)  # type: ignore[attr-defined]
+
+
+def _say(sentence: str, code: int) -> int:
+    print(f"antiadv: {sentence}", file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

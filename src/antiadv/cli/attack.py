@@ -1,0 +1,147 @@
+"""`antiadv attack IMAGE`: one image in; the attacked image and a side-by-side picture out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import torch
+import typer
+from PIL import Image, ImageOps, UnidentifiedImageError
+from torch import Tensor, nn
+
+from antiadv import attacks, data, defences, models
+from antiadv.cli import options, show
+from antiadv.core.errors import BadInput
+from antiadv.evaluate import attack as confront
+from antiadv.evaluate.cell import make_threat
+from antiadv.evaluate.world import find_device
+
+GAP, TALL = 4, 256  # pixels between the panels, and the least height of the side-by-side picture
+
+
+def command(
+    image: Annotated[Path, typer.Argument(help="A picture of the size the network takes; see --size.")],
+    model: options.Model,
+    attack: options.Attack = "pgd",
+    threat: options.Threat = "linf:8/255",
+    defence: options.Defence = "none",
+    label: Annotated[
+        int | None, typer.Option("--label", help="The true class; by default what the network says.")
+    ] = None,
+    target: Annotated[int | None, typer.Option("--target", help="The class to reach, for a targeted attack.")] = None,
+    size: Annotated[
+        int | None, typer.Option("--size", min=1, help="Resize and crop to this many pixels first.")
+    ] = None,
+    data: options.Data = "cifar10",
+    out: Annotated[Path, typer.Option("--out", help="The folder for the pictures.")] = Path(),
+    seed: options.Seed = 0,
+    device: options.Device = None,
+    json: options.Json = False,
+    debug: options.Debug = False,
+) -> None:
+    """Attack one image: writes NAME.attacked.png and NAME.compared.png, and says what changed."""
+    where = find_device(device)
+    net = defences.wrap(defence, models.load(model).to(where))
+    chosen = attacks.parse(attack)
+    asked = make_threat(threat, chosen)
+    if asked.targeted and target is None:
+        raise BadInput(f"the threat {asked} is targeted; say which class to reach with --target.")
+    x = read_image(image, size).to(where)
+    before = _probabilities(net, x)
+    goal = target if target is not None else label if label is not None else int(before.argmax())
+    y = torch.tensor([goal], device=where)
+    outcome = confront(
+        net,
+        x,
+        y,
+        chosen,
+        asked.ball,
+        queries=asked.queries,
+        access=asked.access,
+        targeted=target is not None,
+        seed=seed,
+    )
+    z = to_bytes(outcome.images[0])
+    after = _probabilities(net, from_bytes(z)[None].to(where))
+    attacked, compared = (out / f"{image.stem}.{kind}.png" for kind in ("attacked", "compared"))
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(z).save(attacked)
+        side_by_side(to_bytes(x[0]), z).save(compared)
+    except OSError as error:
+        raise BadInput(f"{out} cannot be written ({error.strerror or error}); choose a folder with --out.") from error
+    names = _names(data, len(before))
+    said = {
+        "before": {"class": int(before.argmax()), "name": names(before), "confidence": before.max().item()},
+        "after": {"class": int(after.argmax()), "name": names(after), "confidence": after.max().item()},
+        "fooled": bool(outcome.fooled[0]),
+        "distance": outcome.records[0].distance,
+        "queries": outcome.records[0].queries,
+        "attacked": str(attacked),
+        "compared": str(compared),
+    }
+    if json:
+        show.print_json(said)
+        return
+    verb = "fooled" if outcome.fooled[0] else "not fooled"
+    show.out().print(
+        f"{verb} after {said['queries']} queries at distance {said['distance']:.4g}: "
+        f"{names(before)} ({before.max():.1%}) → {names(after)} ({after.max():.1%}) as saved in 8 bits\n"
+        f"{attacked}\n{compared}",
+        soft_wrap=True,
+    )
+
+
+def _probabilities(net: nn.Module, x: Tensor) -> Tensor:
+    try:
+        with torch.no_grad():
+            return net(x).softmax(1)[0]  # type: ignore[no-any-return]  # a module's call is untyped
+    except RuntimeError as error:
+        height, width = x.shape[2:]
+        raise BadInput(
+            f"the network cannot take a picture of {width} × {height} pixels ({str(error).partition(chr(10))[0]}); "
+            "give the size it takes with --size."
+        ) from error
+
+
+def _names(text: str, classes: int):  # type: ignore[no-untyped-def]
+    """The name of the most likely class, or its number where the data set does not fit."""
+    try:
+        known = data.load(text).classes
+    except BadInput:
+        known = ()
+    return lambda p: known[int(p.argmax())] if len(known) == classes else f"class {int(p.argmax())}"
+
+
+def read_image(path: Path, size: int | None) -> Tensor:
+    """One picture as `[1, 3, H, W]` in [0, 1]."""
+    try:
+        with Image.open(path) as file:
+            picture: Image.Image = file.convert("RGB")
+    except FileNotFoundError:
+        raise BadInput(f"no picture at {path}; give the path of a PNG or JPEG file.") from None
+    except (UnidentifiedImageError, OSError) as error:
+        raise BadInput(f"{path} cannot be read as a picture ({error}); give a PNG or JPEG file.") from None
+    if size is not None:
+        picture = ImageOps.fit(picture, (size, size))
+    return from_bytes(np.asarray(picture))[None]
+
+
+def from_bytes(pixels: np.ndarray) -> Tensor:
+    return torch.from_numpy(pixels.copy()).permute(2, 0, 1).float() / 255
+
+
+def to_bytes(x: Tensor) -> np.ndarray:
+    return (x.cpu() * 255).round().to(torch.uint8).permute(1, 2, 0).numpy()
+
+
+def side_by_side(x: np.ndarray, z: np.ndarray) -> Image.Image:
+    """The image, the change stretched to the full range around grey, and the attacked image."""
+    change = z.astype(np.float64) - x
+    middle = (127.5 + change * (127.5 / max(1.0, np.abs(change).max()))).astype(np.uint8)
+    zoom = max(1, -(-TALL // x.shape[0]))
+    panels = [np.kron(p, np.ones((zoom, zoom, 1), np.uint8)) for p in (x, middle, z)]
+    gap = np.full((panels[0].shape[0], GAP, x.shape[2]), 255, np.uint8)
+    return Image.fromarray(np.concatenate([panels[0], gap, panels[1], gap, panels[2]], axis=1))

@@ -1,0 +1,67 @@
+"""`antiadv list`: what there is, with the text to write for it."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from antiadv import data, models
+from antiadv.attacks import ATTACKS
+from antiadv.cli import options, show
+from antiadv.core import spec
+from antiadv.defences import DEFENCES
+
+
+class Kind(StrEnum):
+    attacks = "attacks"
+    defences = "defences"
+    models = "models"
+    datasets = "datasets"
+
+
+def command(
+    kind: Annotated[Kind, typer.Argument(help="What to list.")],
+    json: options.Json = False,
+    debug: options.Debug = False,
+) -> None:
+    """List the attacks, defences, models or data sets, with their options."""
+    lines = {Kind.attacks: _attacks, Kind.defences: _defences, Kind.models: _models, Kind.datasets: _datasets}[kind]()
+    if json:
+        show.print_json({kind.value: lines})
+    elif lines:
+        show.print_table(list(lines[0]), [list(line.values()) for line in lines])
+
+
+def _attacks() -> list[dict[str, str]]:
+    def line(name: str, cls: Any) -> dict[str, str]:
+        attack = cls()
+        norms = " ".join(sorted("linf" if p == math.inf else f"l{p:g}" for p in attack.norms))
+        return {"name": name, "access": str(attack.access), "norms": norms, **_rest(cls)}
+
+    return [line(name, cls) for name, cls in ATTACKS.items()]
+
+
+def _defences() -> list[dict[str, str]]:
+    return [{"name": name, **_rest(cls)} for name, cls in DEFENCES.items()]
+
+
+def _datasets() -> list[dict[str, str]]:
+    return [{"name": name, **_rest(loader)} for name, loader in data.DATASETS.items()]
+
+
+def _models() -> list[dict[str, str]]:
+    return models.catalogue()
+
+
+def _rest(factory: spec.Factory) -> dict[str, str]:
+    """The options with their defaults, and the first line of what it says of itself."""
+    known: Mapping[str, spec.Parameter] = spec.parameters(factory)
+    empty = inspect.Parameter.empty
+    said = [k if p.default is empty else f"{k}={spec.show(p.default)}" for k, p in known.items()]
+    about = (inspect.getdoc(inspect.getmodule(factory)) if isinstance(factory, type) else inspect.getdoc(factory)) or ""
+    return {"options": ", ".join(said), "about": about.partition("\n")[0]}

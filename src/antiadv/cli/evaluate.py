@@ -1,0 +1,56 @@
+"""`antiadv evaluate`: run one cell, resume it, and show its row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from antiadv.cli import options, show
+from antiadv.evaluate import Store, World, evaluate, make_cell
+from antiadv.evaluate.runners import parse_runner
+from antiadv.report.table import bare_cell, rows
+from antiadv.report.verdict import verdict
+
+
+def command(
+    model: options.Model,
+    attack: options.Attack,
+    threat: options.Threat,
+    defence: options.Defence = "none",
+    data: options.Data = "cifar10",
+    samples: options.Samples = "0:1000",
+    shard: options.Shard = 250,
+    batch: options.Batch = 256,
+    seed: options.Seed = 0,
+    runner: Annotated[str, typer.Option("--runner", help="Where the work is done: local.")] = "local",
+    store: options.StoreFolder = Path("results"),
+    device: options.Device = None,
+    keep_images: Annotated[bool, typer.Option("--keep-images", help="Keep the attacked images too.")] = False,
+    json: options.Json = False,
+    debug: options.Debug = False,
+) -> None:
+    """Attack a classifier on a data set and store what happened to each sample. Run again to resume."""
+    carry_out = parse_runner(runner)
+    world = World(device)
+    cell = make_cell(
+        model=model, attack=attack, threat=threat, defence=defence, samples=samples, data=data, seed=seed, world=world
+    )
+    facts = Store(store)
+    with show.progress(quiet=json) as tell:
+        evaluate(
+            [cell],
+            facts,
+            shard=shard,
+            batch=batch,
+            runner=carry_out,
+            world=world,
+            keep_images=keep_images,
+            progress=tell,
+        )
+    found = rows(facts, dict.fromkeys([bare_cell(cell), cell]))
+    if json:
+        show.print_json({"store": str(store), "rows": [r.json() for r in found], "verdict": verdict(found)})
+    else:
+        show.print_rows(found, [*verdict(found), f"Results lie in {facts.folder(cell)}"])

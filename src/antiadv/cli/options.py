@@ -1,0 +1,28 @@
+"""Options that several verbs share, each said once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Model = Annotated[
+    str, typer.Option("--model", help="A network: compact:trades, wrn28-10:mart,path=FILE, my.module:make.")
+]
+Defence = Annotated[
+    str, typer.Option("--defence", help="A defence, such as anti_adversary:steps=2; none leaves it bare.")
+]
+Attack = Annotated[str, typer.Option("--attack", help="An attack, such as square or pgd:steps=40.")]
+Threat = Annotated[str, typer.Option("--threat", help="Radius and budget: linf:8/255,queries=1000 or l2:0.5.")]
+Data = Annotated[str, typer.Option("--data", help="A data set: cifar10, cifar100, imagenet, each with dir=FOLDER.")]
+Samples = Annotated[str, typer.Option("--samples", help="Which samples, START:STOP.")]
+Shard = Annotated[
+    int, typer.Option("--shard", help="Samples stored at once; at most so many are lost if it is killed.")
+]
+Batch = Annotated[int, typer.Option("--batch", min=1, help="Images that pass through the network at once.")]
+Seed = Annotated[int, typer.Option("--seed", help="The seed of all dice.")]
+Device = Annotated[str | None, typer.Option("--device", help="cpu or cuda; by default a GPU where there is one.")]
+StoreFolder = Annotated[Path, typer.Option("--store", help="The folder of results; made when it is missing.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]

@@ -1,0 +1,150 @@
+"""Cell, Record, Receipt: one number of one table, what happened to each of its samples, and what that cost.
+
+    Cell       data, model, defence, attack, threat, seed        a value; its `key` names its folder in the store
+    Record     what happened to one sample                       facts, never averages; equal wherever it was made
+    Receipt    what a shard cost, and where it ran               never part of a comparison
+
+The key covers all that decides a sample's fate: the specs with their defaults filled in, the digests of weights and
+images, the versions of attack and defence, the threat, the seed, and FORMAT. The samples are not in it: they stand
+alone, so asking for ten thousand after a thousand is a resume, not a new cell.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shlex
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from antiadv import attacks, data, defences, models
+from antiadv.core.attack import Attack, check_attack
+from antiadv.core.errors import BadInput
+from antiadv.core.spec import text
+from antiadv.core.threat import Access, Threat, parse_threat
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Cell:
+    """`weights` and `images` are digests; `Cell.of` finds them, and a worker checks them against what it loads."""
+
+    data: str
+    images: str
+    model: str
+    weights: str
+    defence: str
+    attack: str
+    threat: Threat
+    samples: range = field(compare=False)
+    seed: int = 0
+
+    @property
+    def identity(self) -> dict[str, str | int]:
+        """All that decides a sample's fate."""
+        return {
+            "format": FORMAT,
+            "data": data.canonical(self.data),
+            "images": self.images,
+            "model": models.canonical(self.model),
+            "weights": self.weights,
+            "defence": defences.full_text(self.defence),
+            "attack": attacks.full_text(attacks.parse(self.attack)),
+            "threat": str(self.threat),
+            "seed": self.seed,
+        }
+
+    @property
+    def key(self) -> str:
+        return hashlib.sha256(json.dumps(self.identity, sort_keys=True).encode()).hexdigest()[:20]
+
+    @property
+    def command(self) -> str:
+        """The command that makes this cell's records again."""
+        said = ["--data", data.canonical(self.data), "--model", models.canonical(self.model)]
+        said += ["--defence", self.defence, "--attack", self.attack, "--threat", str(self.threat)]
+        said += ["--samples", f"{self.samples.start}:{self.samples.stop}"]
+        said += ["--seed", str(self.seed)] if self.seed else []
+        return shlex.join(["antiadv", "evaluate", *said])
+
+
+def make_threat(threat: Threat | str, attack: Attack) -> Threat:
+    """A threat, or its text with the access left out: then what the attack needs. Checked against the attack."""
+    value = parse_threat(threat, attack.access) if isinstance(threat, str) else threat
+    check_attack(attack, value)
+    return value
+
+
+def read_threat(text: str) -> Threat:
+    """The text of a stored threat, which always names its access."""
+    return parse_threat(text, Access.LABELS)
+
+
+def normal_attack(attack: Attack | str) -> str:
+    return text(attacks.parse(attack) if isinstance(attack, str) else attack)
+
+
+def parse_samples(said: str) -> range:
+    """`0:100` or `100` to the samples 0 … 99."""
+    start, colon, stop = said.partition(":")
+    try:
+        value = range(int(start or 0), int(stop)) if colon else range(int(start))
+    except ValueError:
+        raise BadInput(f"samples are written START:STOP, for example 0:100; found {said!r}.") from None
+    if len(value) == 0 or value.start < 0:
+        raise BadInput(f"samples must name at least one, from 0 on, for example 0:100; found {said!r}.")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One sample. `…_confidence` is the probability of the predicted class, `…_truth` that of the true class.
+
+    `base_…` is what the bare classifier says of the same images. `draws` counts the looks the judge took (more than
+    one for a randomised defence), and `…_right` in how many of them the class was the true one.
+    """
+
+    sample: int
+    label: int
+    clean: int
+    attacked: int
+    base_clean: int
+    base_attacked: int
+    distance: float
+    queries: int
+    gradients: int
+    zeros: int
+    clean_confidence: float
+    clean_truth: float
+    attacked_confidence: float
+    attacked_truth: float
+    draws: int
+    clean_right: int
+    attacked_right: int
+
+
+COLUMNS = tuple(f.name for f in fields(Record))
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """`forwards` and `backwards` are images through the base network, the judge's included: what the defender paid."""
+
+    seconds: float
+    forwards: int
+    backwards: int
+    device: str
+    versions: dict[str, str]
+    revision: str
+
+    def json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A cell and some of its samples: small enough to send anywhere."""
+
+    cell: Cell
+    ids: tuple[int, ...]

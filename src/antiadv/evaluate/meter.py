@@ -1,0 +1,76 @@
+"""Passes and seconds, for the receipt: what the defender pays, beside the queries that the attacker pays.
+
+with Meter(f) as meter: …        meter.forwards, meter.backwards: images through f, counted by hooks on f itself
+"""
+
+from __future__ import annotations
+
+import functools
+import platform
+import subprocess
+import time
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from antiadv.evaluate.cell import Receipt
+
+
+class Meter:
+    """Counts the images that pass through a module, forward and backward, while the context is open."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module = module
+        self.forwards = self.backwards = 0
+        self._start = time.perf_counter()
+
+    def __enter__(self) -> Meter:
+        self._hook = self._module.register_forward_hook(self._count)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._hook.remove()
+
+    def _count(self, module: nn.Module, args: tuple[Any, ...], s: Tensor) -> None:
+        self.forwards += len(s)
+        if s.requires_grad:
+            s.register_hook(self._back)
+
+    def _back(self, g: Tensor) -> None:
+        self.backwards += len(g)
+
+    def receipt(self, device: torch.device) -> Receipt:
+        seconds = round(time.perf_counter() - self._start, 3)
+        return Receipt(seconds, self.forwards, self.backwards, _name(device), versions(), revision())
+
+
+def _name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"{device.type} {platform.machine()}"
+
+
+@functools.cache
+def versions() -> dict[str, str]:
+    try:
+        own = version("antiadv")
+    except PackageNotFoundError:  # run from a source tree that was never installed
+        own = "source"
+    return {"antiadv": own, "torch": torch.__version__, "python": platform.python_version()}
+
+
+@functools.cache
+def revision() -> str:
+    """The commit of a source checkout, or nothing."""
+    root = Path(__file__).resolve().parents[3]
+    if not (root / ".git").exists():
+        return ""
+    try:
+        done = subprocess.run(
+            ["git", "rev-parse", "--short=12", "HEAD"], cwd=root, capture_output=True, text=True, timeout=10
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""

@@ -1,0 +1,62 @@
+"""Planning: words to cells, and cells minus what is stored to jobs.
+
+    make_cell(model=…, attack=…, threat=…, …)    →  Cell, its specs in normal form and its digests found
+    plan(cells, done, shard)                     →  jobs of at most `shard` samples each, in order
+
+A shard is not a batch: it is what is stored at once, and lost at most if the machine dies. Batches are the engine's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Set
+
+from antiadv import attacks, defences
+from antiadv.core import spec
+from antiadv.core.attack import Attack
+from antiadv.core.errors import BadInput
+from antiadv.core.threat import Threat
+from antiadv.evaluate.cell import Cell, Job, make_threat, normal_attack, parse_samples
+from antiadv.evaluate.world import World
+
+
+def make_cell(
+    *,
+    model: str,
+    attack: Attack | str,
+    threat: Threat | str,
+    defence: str = defences.BARE,
+    samples: range | str = range(1000),
+    data: str = "cifar10:test",
+    seed: int = 0,
+    world: World | None = None,
+) -> Cell:
+    """A cell, checked as far as can be without running it: names, options, access, norm, weights, samples."""
+    world = World() if world is None else world
+    attack = attacks.parse(attack) if isinstance(attack, str) else attack
+    threat = make_threat(threat, attack)
+    if threat.targeted:
+        raise BadInput(
+            "a cell's threat cannot be targeted, for a data set names no targets; use antiadv.attack instead."
+        )
+    samples = parse_samples(samples) if isinstance(samples, str) else samples
+    if not samples:
+        raise BadInput(f"a cell needs at least one sample; found {samples}. Give for example range(100).")
+    dataset = world.data(data)
+    dataset.labels((samples[0], samples[-1]))  # says what is missing, if anything is
+    normal = defence if defence == defences.BARE else spec.read(defence, defences.DEFENCES, "defence").text()
+    world.defended(model, normal)
+    return Cell(data, dataset.digest, model, world.weights(model), normal, normal_attack(attack), threat, samples, seed)
+
+
+def plan(cells: Iterable[Cell], done: Callable[[Cell], Set[int]], shard: int) -> list[Job]:
+    """What is missing, cut into jobs. Cells that ask for the same samples twice are planned once."""
+    if shard < 1:
+        raise BadInput(f"a shard needs at least one sample; found {shard}. Give for example --shard 250.")
+    planned: dict[str, set[int]] = {}
+    jobs: list[Job] = []
+    for cell in cells:
+        have = planned.setdefault(cell.key, set(done(cell)))
+        todo = [i for i in cell.samples if i not in have]
+        have.update(todo)
+        jobs += [Job(cell, tuple(todo[i : i + shard])) for i in range(0, len(todo), shard)]
+    return jobs

@@ -1,0 +1,99 @@
+"""The one place where it all meets: a model, a defence, images, an attack and the judge.
+
+    confront(model, attack, threat, x, y, ids, seed)  →  z, records, receipt          for a batch in hand
+    run_shard(job, world)                             →  the same, for a cell's samples, named by text
+
+Samples that the classifier gets wrong untouched are not attacked: nothing is left to break.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from antiadv import attacks
+from antiadv.core.attack import Attack, check_attack
+from antiadv.core.defence import base_of
+from antiadv.core.door import check_base, check_images, check_labels, check_scores
+from antiadv.core.draws import Draws
+from antiadv.core.errors import BadInput
+from antiadv.core.oracle import Eager, Engine, Ledger, Oracle
+from antiadv.core.threat import Threat
+from antiadv.evaluate.cell import Job, Receipt, Record
+from antiadv.evaluate.judge import look, records, tidy
+from antiadv.evaluate.meter import Meter
+from antiadv.evaluate.world import World
+
+Watch = Callable[[Ledger], None]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of a job: its records and receipt, and the attacked images."""
+
+    job: Job
+    records: list[Record]
+    receipt: Receipt
+    images: Tensor
+
+
+def confront(
+    model: nn.Module,
+    attack: Attack,
+    threat: Threat,
+    x: Tensor,
+    y: Tensor,
+    ids: Tensor,
+    seed: int,
+    engine: Engine | None = None,
+    watch: Watch | None = None,
+) -> tuple[Tensor, list[Record], Receipt]:
+    """Attack every sample the classifier gets right, and judge. For a targeted threat y holds the targets."""
+    check_base(model)
+    check_images(x)
+    check_labels(y, x)
+    check_attack(attack, threat)
+    if ids.shape != y.shape:
+        raise BadInput(f"ids must number the images, one each ({len(x)}); found {tuple(ids.shape)}. Or leave them out.")
+    engine = Eager() if engine is None else engine
+    x, y, ids = x.detach().clamp(0, 1), y.to(x.device).long(), ids.to(x.device)
+    with Meter(base_of(model)) as meter:
+        clean = look(model, x, engine)
+        check_scores(clean.scores, x, y)
+        ledger = Ledger(len(x), threat.queries)
+        goal = clean.labels != y if threat.targeted else clean.labels == y
+        rows = goal.nonzero().squeeze(1)
+        seen = None if watch is None else lambda: watch(ledger)
+        oracle = Oracle(model, threat, ledger, engine, rows.cpu(), seen)
+        z = x.clone()
+        if len(rows):
+            found = attack(oracle, x[rows], y[rows], threat.ball, Draws.of(seed, ids[rows]))
+            z[rows] = tidy(x[rows], found.detach().to(z))
+        attacked = look(model, z, engine)
+        check_scores(attacked.scores, x)
+        facts = records(ids.tolist(), y, x, z, clean, attacked, threat.ball, ledger)
+    return z, facts, meter.receipt(x.device)
+
+
+def run_shard(job: Job, world: World, engine: Engine | None = None, watch: Watch | None = None) -> Result:
+    """One job, wherever it runs. The weights and images found here must be those the cell was planned with."""
+    cell = job.cell
+    dataset = world.data(cell.data)
+    if dataset.digest != cell.images:
+        raise BadInput(
+            f"the cell was planned with images {cell.images}; {cell.data} here has {dataset.digest}. Plan again."
+        )
+    if world.weights(cell.model) != cell.weights:
+        raise BadInput(
+            f"the cell was planned with weights {cell.weights}; {cell.model} here has {world.weights(cell.model)}. "
+            "Use the same file everywhere, or plan again."
+        )
+    model = world.defended(cell.model, cell.defence)
+    x, y = dataset.images(job.ids).to(world.device), dataset.labels(job.ids).to(world.device)
+    ids = torch.tensor(job.ids)
+    attack = attacks.parse(cell.attack)
+    z, facts, receipt = confront(model, attack, cell.threat, x, y, ids, cell.seed, engine, watch)
+    return Result(job, facts, receipt, z.cpu())

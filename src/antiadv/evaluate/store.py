@@ -1,0 +1,205 @@
+"""The store: a folder of small immutable files, each written beside and renamed into place.
+
+    root/<key>/cell.json                            what the cell is, in words and digests, with FORMAT
+    root/<key>/000000-000249-250.json.gz            250 records, samples 0 … 249: line 1 the header, line 2 the columns
+    root/<key>/000000-000249-250.safetensors        the attacked images, on request
+
+A file is whole or absent. Its header names its cell, counts its records, holds the receipt and carries the digest of
+it all, so a truncated, edited, renamed or foreign file is named and refused, never half-read. Two writers of one cell
+write equal facts under equal names; where files overlap, the first by name counts. Records are kept by column and
+compressed (timestamps left out), so equal records are equal second lines and a thousand of them take about 15 kB.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import gzip
+import hashlib
+import json
+import os
+import re
+import time
+import uuid
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save
+from torch import Tensor
+
+from antiadv.core.errors import AntiadvError, StoreMismatch, StoreUnwritable
+from antiadv.evaluate.cell import COLUMNS, FORMAT, Cell, Receipt, Record, read_threat
+
+_RECORDS = ".json.gz"
+_NAME = re.compile(r"(\d{6,})-(\d{6,})-(\d+)" + re.escape(_RECORDS))
+
+
+class Store:
+    """Records by cell. Opening a folder writes nothing; `prepare` makes it."""
+
+    def __init__(self, root: str | Path) -> None:
+        self.root = Path(root)
+
+    def folder(self, cell: Cell) -> Path:
+        return self.root / cell.key
+
+    # ---------------------------------------------------------------- reading
+
+    def done(self, cell: Cell) -> set[int]:
+        """The samples already stored. File names tell, where they hold an unbroken run; else the file is read."""
+        found: set[int] = set()
+        for path, first, last, count in self._files(cell):
+            unbroken = last - first + 1 == count
+            found.update(range(first, last + 1) if unbroken else (r.sample for r in self._read(cell, path)[0]))
+        return found
+
+    def read(self, cell: Cell) -> list[Record]:
+        """Every record of the cell whose sample it asks for, in order of samples."""
+        found: dict[int, Record] = {}
+        for path, *_ in self._files(cell):
+            for record in self._read(cell, path)[0]:
+                found.setdefault(record.sample, record)
+        return [found[i] for i in cell.samples if i in found]
+
+    def receipts(self, cell: Cell) -> list[Receipt]:
+        return [self._read(cell, path)[1] for path, *_ in self._files(cell)]
+
+    def cells(self) -> list[Cell]:
+        """The cells of this store, each asking for the samples from the first to the last stored of it."""
+        found = [self._cell(path) for path in sorted(self.root.glob("*/cell.json"))]
+        return [c for c in found if len(c.samples)]
+
+    def _cell(self, path: Path) -> Cell:
+        """The cell that a cell.json describes, refused unless its folder, its words and its identity agree."""
+        try:
+            said: dict[str, Any] = json.loads(path.read_text())
+            number, words, identity = said["format"], said["cell"], said["identity"]
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            raise StoreMismatch(f"{path} does not describe a cell ({error!r}). Move its folder away.") from None
+        if number != FORMAT:
+            raise StoreMismatch(f"{path} has format {number}; this version reads {FORMAT}. Use another store folder.")
+        try:
+            cell = Cell(**{**words, "threat": read_threat(words["threat"]), "samples": range(0)})
+            mine = cell.identity
+        except (AntiadvError, LookupError, TypeError, AttributeError) as error:
+            raise StoreMismatch(f"{path} names what is unknown here ({error}). Move its folder away.") from None
+        if cell.key != path.parent.name or identity != mine:
+            raise StoreMismatch(
+                f"{path} describes cell {cell.key}, but its folder is {path.parent.name}: it was edited, moved, or "
+                "made by another version of the attack or the defence. Move its folder away."
+            )
+        files = list(self._files(cell))
+        start, stop = min((f[1] for f in files), default=0), max((f[2] + 1 for f in files), default=0)
+        return dataclasses.replace(cell, samples=range(start, stop))
+
+    def _files(self, cell: Cell) -> Iterator[tuple[Path, int, int, int]]:
+        for path in sorted(self.folder(cell).glob("*" + _RECORDS)):
+            match = _NAME.fullmatch(path.name)
+            if match is None:
+                raise StoreMismatch(f"{path} is not named as the store names files. Move it out of the store.")
+            yield path, *map(int, match.groups())  # type: ignore[misc]
+
+    def _read(self, cell: Cell, path: Path) -> tuple[list[Record], Receipt]:
+        """One file, refused unless it is whole, unedited and of this cell."""
+        try:
+            head, body, rest = gzip.decompress(path.read_bytes()).split(b"\n")
+            header, columns = json.loads(head), json.loads(body)
+            number, key, digest = header["format"], header["key"], header.pop("digest")
+        except (OSError, EOFError, ValueError, LookupError, TypeError, zlib.error) as error:
+            raise StoreMismatch(f"{path} is truncated or not a shard ({error!r}). Delete it and run again.") from None
+        if number != FORMAT:
+            raise StoreMismatch(f"{path} has format {number}; this version reads {FORMAT}. Use another store folder.")
+        if key != cell.key:
+            raise StoreMismatch(f"{path} belongs to another cell ({key}). Move it where it belongs.")
+        if digest != _digest(header, body) or rest or tuple(columns) != COLUMNS:
+            raise StoreMismatch(f"{path} was edited: it does not match its own digest. Delete it and run again.")
+        records = [Record(*row) for row in zip(*columns.values(), strict=True)]
+        if path.name != _name(records) + _RECORDS:
+            raise StoreMismatch(f"{path} was renamed: it holds {_name(records)}. Give it that name, or delete it.")
+        return records, Receipt(**header["receipt"])
+
+    # ---------------------------------------------------------------- writing
+
+    def append(self, cell: Cell, records: Sequence[Record], receipt: Receipt, images: Tensor | None = None) -> Path:
+        """Store one shard. Images are written first, so that a file of records is never without its images."""
+        ordered = sorted(records, key=lambda r: r.sample)
+        name, folder = _name(ordered), self.folder(cell)
+        self.prepare(cell)
+        with self._writing():
+            if images is not None:
+                order = sorted(range(len(records)), key=lambda i: records[i].sample)
+                ids = torch.tensor([r.sample for r in ordered])
+                _write(folder / f"{name}.safetensors", save({"samples": ids, "images": images[order].contiguous()}))
+            columns = {c: [getattr(r, c) for r in ordered] for c in COLUMNS}
+            body = _line(columns)
+            header = {"format": FORMAT, "key": cell.key, "records": len(ordered), "receipt": receipt.json()}
+            head = _line({**header, "digest": _digest(header, body)})
+            path = folder / (name + _RECORDS)
+            _write(path, gzip.compress(head + b"\n" + body + b"\n", mtime=0))
+        return path
+
+    def prepare(self, cell: Cell) -> None:
+        """Make the cell's folder and its description, so that a store that cannot be written says so at once."""
+        path = self.folder(cell) / "cell.json"
+        words = {"data": cell.data, "images": cell.images, "model": cell.model, "weights": cell.weights}
+        words |= {"defence": cell.defence, "attack": cell.attack, "threat": str(cell.threat)}
+        said = {"format": FORMAT, "key": cell.key, "cell": {**words, "seed": cell.seed}, "identity": cell.identity}
+        with self._writing():
+            if path.exists():
+                self._cell(path)
+            else:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                _write(path, (json.dumps(said, indent=1) + "\n").encode())
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Any failure of the disk becomes one sentence; what was stored before is whole."""
+        try:
+            yield
+        except OSError as error:
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            todo = "free some space" if full else "make it writable, or choose another folder with --store,"
+            raise StoreUnwritable(
+                f"the store {self.root} cannot be written ({error.strerror or error}). "
+                f"What it held is whole; {todo} and run again to resume."
+            ) from error
+
+
+def _name(records: Sequence[Record]) -> str:
+    """What a file of these records, in order of samples, is called."""
+    return f"{records[0].sample:06d}-{records[-1].sample:06d}-{len(records)}"
+
+
+def _line(value: dict[str, Any]) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _digest(header: dict[str, Any], body: bytes) -> str:
+    return hashlib.sha256(_line(header) + b"\n" + body).hexdigest()[:32]
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Beside, flushed to disk, and renamed into place: a reader sees the whole file or none."""
+    _sweep(path.parent)
+    beside = path.parent / f".{path.name}.{uuid.uuid4().hex}.tmp"
+    try:
+        with open(beside, "xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+def _sweep(folder: Path, older_than: float = 3600.0) -> None:
+    """Remove what a killed writer left: nobody takes an hour between opening and renaming."""
+    for left in folder.glob(".*.tmp"):
+        with contextlib.suppress(OSError):
+            if time.time() - left.stat().st_mtime > older_than:
+                left.unlink()

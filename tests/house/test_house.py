@@ -1,0 +1,113 @@
+"""The house keeps its own rules: layers, names, exports, files that say what they are, no global dice."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import antiadv
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "src" / "antiadv"
+FILES = sorted(SOURCE.rglob("*.py"))
+
+# a module may import from the groups before its own, and from its own folder
+LAYERS = [
+    {"core"},
+    {"models", "data", "defences", "attacks", "theory"},
+    {"evaluate", "train"},
+    {"report"},
+    {"experiments"},
+    {"cli"},
+]
+RANK = {folder: rank for rank, layer in enumerate(LAYERS) for folder in layer}
+
+
+def imported(path: Path) -> set[str]:
+    """The packages of ours that a file imports: `antiadv.core.ball` and `from antiadv import core` are both core."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "antiadv":
+            parts = node.module.split(".")[1:]
+            found |= {parts[0]} if parts else {alias.name for alias in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {a.name.split(".")[1] for a in node.names if a.name.startswith("antiadv.")}
+    return found
+
+
+@pytest.mark.parametrize("path", [f for f in FILES if f.parent != SOURCE], ids=lambda p: str(p.relative_to(SOURCE)))
+def test_imports_go_one_way(path: Path) -> None:
+    folder = path.relative_to(SOURCE).parts[0]
+    for other in imported(path) - {folder, "__version__"}:
+        assert RANK[other] < RANK[folder], f"{path.relative_to(ROOT)} imports antiadv.{other}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_every_file_says_what_it_is(path: Path) -> None:
+    said = ast.get_docstring(ast.parse(path.read_text()))
+    assert said, f"{path.relative_to(ROOT)} has no docstring"
+    assert not {"utils", "helpers", "common", "misc"} & set(path.with_suffix("").parts)
+
+
+def test_every_attack_states_problem_and_cost() -> None:
+    for path in (SOURCE / "attacks").glob("*/[!_]*.py"):
+        said = ast.get_docstring(ast.parse(path.read_text())) or ""
+        assert "Cost:" in said, path.name
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_no_file_uses_the_global_dice(path: Path) -> None:
+    text = path.read_text()
+    assert not re.search(r"torch\.(manual_seed|rand|randn|randint|randperm)\((?!.*generator=)", text), path.name
+    assert not re.search(r"np\.random\.(seed|rand|randn|randint|permutation|shuffle)\(", text), path.name
+
+
+def test_public_names() -> None:
+    asked = "AntiAdversary Linf L2 Threat Access attack evaluate Store report models data".split()
+    assert set(asked) <= set(antiadv.__all__)
+    assert all(hasattr(antiadv, name) for name in antiadv.__all__)
+    assert callable(antiadv.evaluate)
+    assert callable(antiadv.report)
+
+
+def test_the_library_needs_none_of_the_command_lines_packages() -> None:
+    """Training and evaluation run where only torch, numpy, safetensors and Pillow are installed."""
+    code = (
+        "import sys\n"
+        "for name in ('typer', 'rich', 'scipy', 'matplotlib', 'jinja2', 'ray', 'pydantic'): sys.modules[name] = None\n"
+        "import antiadv, antiadv.train, torch\n"
+        "net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 3)).eval()\n"
+        "x = torch.rand(4, 3, 2, 2)\n"
+        "print(antiadv.attack(net, x, net(x).argmax(1), 'pgd', antiadv.Linf(0.1)).robust_accuracy)\n"
+    )
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_version_is_the_changelogs() -> None:
+    heading = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert heading is not None
+    assert heading.group(1) == antiadv.__version__
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/index.md"])
+def test_code_blocks_of_the_documentation_run(name: str, tmp_path: Path) -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / name).read_text(), re.MULTILINE | re.DOTALL)
+    assert blocks
+    script = tmp_path / "blocks.py"
+    script.write_text("\n".join(blocks))
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, cwd=tmp_path, timeout=280)
+    assert done.returncode == 0, done.stderr
+
+
+def test_tracked_files_stay_under_fifty_megabytes() -> None:
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    total = sum((ROOT / name).stat().st_size for name in listed.stdout.split("\0") if name and (ROOT / name).exists())
+    assert total < 50_000_000
