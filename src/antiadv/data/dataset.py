@@ -1,0 +1,77 @@
+"""Dataset: images addressed by a stable sample id, which is their index in the canonical order of the set.
+
+    dataset.images([0, 7])     float32 [N, C, H, W] in [0, 1]
+    dataset.labels([0, 7])     int64 [N]
+    dataset.digest             identity of the whole split: the same for a slice of it, on every machine
+    dataset.arrays()           everything at hand, as uint8 [N, H, W, C] and int64 [N]: what training wants
+
+The pixels come from anything that takes an array of ids and gives uint8 images: an array, a memory map, or files that
+are opened when asked for (data/imagenet.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from antiadv.core.errors import BadInput
+
+Bytes = NDArray[np.uint8]
+Ints = NDArray[np.int64]
+
+
+class Pixels(Protocol):
+    """uint8 [N, H, W, C] for an integer array [N]; a numpy array is one."""
+
+    def __getitem__(self, rows: Ints, /) -> Bytes: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    name: str  # "cifar10:test"
+    classes: tuple[str, ...]
+    digest: str
+    pixels: Pixels
+    truth: Ints  # the label of every sample at hand
+    missing: str = "the set ends there"  # said to whoever asks for an id that is not at hand
+
+    def __len__(self) -> int:
+        return len(self.truth)
+
+    @property
+    def ids(self) -> range:
+        """The sample ids that can be read."""
+        return range(len(self))
+
+    def images(self, ids: Sequence[int] | Tensor | Ints) -> Tensor:
+        x = torch.from_numpy(np.ascontiguousarray(self.pixels[self._rows(ids)]))
+        return x.permute(0, 3, 1, 2).contiguous().float() / 255
+
+    def labels(self, ids: Sequence[int] | Tensor | Ints) -> Tensor:
+        return torch.from_numpy(self.truth[self._rows(ids)])
+
+    def arrays(self) -> tuple[Bytes, Ints]:
+        return np.ascontiguousarray(self.pixels[np.arange(len(self))]), self.truth.copy()
+
+    def _rows(self, ids: Sequence[int] | Tensor | Ints) -> Ints:
+        rows = np.asarray(ids, dtype=np.int64).reshape(-1)
+        outside = rows[(rows < 0) | (rows >= len(self))]
+        if outside.size:
+            raise BadInput(f"{self.name} has samples 0 to {len(self) - 1} here; asked for {outside[0]}: {self.missing}")
+        return rows
+
+
+def digest(x: Bytes, y: Ints) -> str:
+    """sha256 over the shape, the pixels in canonical order, and the labels as little-endian int64."""
+    whole = hashlib.sha256(repr(x.shape).encode())
+    for start in range(0, len(x), 1000):  # piece by piece, so that a memory map stays on disk
+        whole.update(np.ascontiguousarray(x[start : start + 1000]).data)
+    whole.update(np.ascontiguousarray(y, dtype="<i8").data)
+    return "sha256:" + whole.hexdigest()

@@ -1,0 +1,121 @@
+"""The one form every imported set has on disk, and how it is written and read.
+
+    DIR/cifar10-test.images.npy     uint8 [N, H, W, C], memory-mapped when read
+    DIR/cifar10-test.labels.npy     int64 [N]
+    DIR/cifar10-test.json           name, split, classes, count, digest, where it came from
+
+The json is written last, so a set is there in whole or not at all. A set too large to copy (ImageNet) has the json
+only, which then lists the files; see data/imagenet.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO  # Any: what a json file holds
+
+import numpy as np
+
+from antiadv.core.errors import BadInput
+from antiadv.data.dataset import Bytes, Ints
+
+FORMAT = 1
+DIRECTORY = Path("~/.antiadv/data")
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """A split of a set, read from a source and checked."""
+
+    name: str
+    split: str
+    classes: tuple[str, ...]
+    x: Bytes
+    y: Ints
+    digest: str
+    source: Mapping[str, str]  # file: its name; md5: its digest, where the source is one archive
+
+
+def place(directory: Path, name: str, split: str) -> Path:
+    return directory.expanduser() / f"{name}-{split}.json"
+
+
+def write_arrays(found: Found, directory: Path) -> Path:
+    """Write a split in the imported form; returns the path of its json."""
+    card = place(directory, found.name, found.split)
+    write_file(card.with_suffix(".images.npy"), lambda file: np.save(file, found.x, allow_pickle=False))
+    write_file(card.with_suffix(".labels.npy"), lambda file: np.save(file, found.y, allow_pickle=False))
+    return write_card(card, found.name, found.split, found.classes, len(found.y), found.digest, found.source)
+
+
+def write_card(
+    card: Path,
+    name: str,
+    split: str,
+    classes: Sequence[str],
+    count: int,
+    digest: str,
+    source: Mapping[str, str],
+    **more: Any,
+) -> Path:
+    content = {
+        "format": FORMAT,
+        "name": name,
+        "split": split,
+        "count": count,
+        "digest": digest,
+        "source": dict(source),
+        "classes": list(classes),
+        **more,
+    }
+    write_file(card, lambda file: file.write(json.dumps(content, indent=1).encode() + b"\n"))
+    return card
+
+
+def write_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Write beside, then rename: a file is whole or absent."""
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with part.open("wb") as file:
+            write(file)
+        part.replace(path)
+    except OSError as error:
+        raise BadInput(f"{path} cannot be written: {error.strerror or error}; choose another data directory") from error
+    finally:
+        with contextlib.suppress(OSError):
+            part.unlink()
+
+
+def read_card(directory: Path, name: str, split: str) -> dict[str, Any] | None:
+    """The json of an imported split, or None if there is none."""
+    card = place(directory, name, split)
+    if not card.exists():
+        return None
+    try:
+        content: dict[str, Any] = json.loads(card.read_text())
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{card} cannot be read: {error}; import the set again") from error
+    missing = {"format", "name", "split", "count", "digest", "classes"} - set(content)
+    if missing:
+        raise BadInput(f"{card} does not say its {', '.join(sorted(missing))}; import the set again")
+    if content["format"] != FORMAT:
+        raise BadInput(f"{card} has format {content['format']}, this version reads {FORMAT}; import the set again")
+    return content
+
+
+def read_arrays(directory: Path, card: Mapping[str, Any]) -> tuple[Bytes, Ints]:
+    """The arrays beside a json, images memory-mapped; shapes are checked here, content by whoever knows it."""
+    path = place(directory, card["name"], card["split"])
+    try:
+        x = np.load(path.with_suffix(".images.npy"), mmap_mode="r", allow_pickle=False)
+        y = np.load(path.with_suffix(".labels.npy"), allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise BadInput(f"the arrays beside {path} cannot be read: {error}; import the set again") from error
+    if x.dtype != np.uint8 or x.ndim != 4 or y.dtype != np.int64 or not len(x) == len(y) == card["count"]:
+        raise BadInput(f"the arrays beside {path} are not {card['count']} images and labels; import the set again")
+    return x, y

@@ -1,0 +1,99 @@
+"""Images and labels as plain arrays: `.npy` pairs in a folder, one `.npy` with its partner, or an `.npz`.
+
+    cifar10_test_x.npy  cifar10_test_y.npy          the words around x and y (or images, data and labels, targets)
+    x_train, y_train, x_test, y_test  in an .npz    say which set and which split a pair is
+    images, labels                                  no words: the caller knows, or the digest does
+
+Images are uint8, [N, H, W, 3], [N, 3, H, W] or [N, 3072] (CIFAR's planes), labels whole numbers [N] or [N, 1].
+"""
+
+from __future__ import annotations
+
+import re
+import zipfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from antiadv.core.errors import BadInput
+from antiadv.data.dataset import Bytes, Ints
+
+ROLES = {"x": "images", "images": "images", "image": "images", "data": "images"}
+ROLES |= {"y": "labels", "labels": "labels", "label": "labels", "targets": "labels"}
+Array = NDArray[np.generic]
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    words: frozenset[str]  # what its name says beside x and y: {"cifar10", "test"}
+    title: str  # the name of its images, for messages
+    x: Bytes  # [N, H, W, 3]
+    y: Ints
+
+
+def read_pairs(source: Path) -> list[Pair]:
+    """Every pair at a source; none if it holds no array with a telling name."""
+    groups: dict[frozenset[str], dict[str, tuple[str, Array]]] = {}
+    for title, array in _arrays(source).items():
+        role, words = _meaning(title)
+        if role:
+            groups.setdefault(words, {})[role] = title, array
+    pairs = []
+    for words, group in groups.items():
+        if len(group) == 1:
+            (title, _), (missing,) = *group.values(), {"images", "labels"} - set(group)
+            raise BadInput(f"{source}: {title} has no partner with the {missing}; put both in one folder or one .npz")
+        (title, x), (_, y) = group["images"], group["labels"]
+        images = as_images(x, f"{source}: {title}")
+        pairs.append(Pair(words, f"{source}: {title}", images, as_labels(y, len(images), f"{source}: {title}")))
+    return pairs
+
+
+def as_images(x: Array, where: str) -> Bytes:
+    """Any accepted layout, to [N, H, W, 3]."""
+    if x.dtype != np.uint8:
+        raise BadInput(f"{where} holds {x.dtype}; images must be uint8, 0 to 255, as they were published")
+    shape = x.shape
+    if x.ndim == 2 and shape[1] == 3072:
+        x = x.reshape(-1, 3, 32, 32)
+    if x.ndim == 4 and x.shape[1] == 3 and x.shape[3] != 3:
+        x = x.transpose(0, 2, 3, 1)
+    if x.ndim != 4 or x.shape[3] != 3 or len(x) == 0:
+        raise BadInput(f"{where} has shape {shape}; images are [N, H, W, 3], [N, 3, H, W] or [N, 3072]")
+    return x.astype(np.uint8, copy=False)
+
+
+def as_labels(y: Array, count: int, where: str) -> Ints:
+    if y.dtype.kind not in "iu" or y.shape not in ((count,), (count, 1)):
+        raise BadInput(
+            f"{where} has {count} images, its labels are {y.dtype} of shape {y.shape}; give one whole number per image"
+        )
+    return y.reshape(-1).astype(np.int64)
+
+
+def _meaning(title: str) -> tuple[str | None, frozenset[str]]:
+    """Is it images or labels, and what else does its name say."""
+    words = re.split(r"[_.\- ]+", title.removesuffix(".npy").lower())
+    roles = [ROLES[word] for word in words if word in ROLES]
+    return (roles[0] if roles else None), frozenset(word for word in words if word not in ROLES)
+
+
+def _arrays(source: Path) -> dict[str, Array]:
+    """The arrays at a source by name; those of `.npy` files are memory maps."""
+    files: list[Path] = []
+    if source.is_dir():
+        files = sorted(source.glob("*.npy"))
+    elif source.suffix == ".npy":
+        files = sorted(p for p in source.parent.glob("*.npy") if _meaning(p.name)[1] == _meaning(source.name)[1])
+    try:
+        if source.suffix == ".npz":  # opened here, since numpy leaves a damaged file open
+            with source.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+                return {name: archive[name] for name in archive.files if _meaning(name)[0]}
+        return {path.name: np.load(path, mmap_mode="r", allow_pickle=False) for path in files if _meaning(path.name)[0]}
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+        raise BadInput(
+            f"{source} cannot be read as arrays: {error}; save them with numpy.save or numpy.savez"
+        ) from error

@@ -1,0 +1,85 @@
+"""Card: what is known of a trained network, a json beside its weights, written when it is trained (train/card.py).
+
+    NAME.safetensors     the weights, half precision as a rule
+    NAME.json            how they were made, on what, and how well they do
+
+`file["digest"]` is the sha256 of the file, `weights` that of the network once loaded (models.digest). Accuracies are
+counts, so that an interval can be made of them. Whatever else a card says is kept, in `more`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any  # what a json file holds
+
+from antiadv.core.errors import BadInput
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """So many right, of so many."""
+
+    hits: int
+    total: int
+    more: Mapping[str, Any] = field(default_factory=dict)  # how it was measured
+
+    @property
+    def share(self) -> float:
+        return self.hits / self.total
+
+
+@dataclass(frozen=True)
+class Card:
+    name: str  # of the file: "compact-cifar10-trades"
+    architecture: str  # as said to `models.build`: "preact18:width=16"
+    command: str
+    epochs: int
+    seconds: float
+    hardware: str
+    data: Mapping[str, Any]  # name, and the digests of train and test
+    file: Mapping[str, Any]  # digest and bytes
+    clean: Accuracy
+    pgd20: Accuracy
+    weights: str | None = None
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def spec(self) -> str:
+        """What to say to `models.load`: compact-cifar10-trades is `compact:trades`."""
+        for data in ("cifar10", "cifar100"):
+            model, found, variant = self.name.partition(f"-{data}-")
+            if found:
+                return f"{model}:{variant}" + (f",data={data}" if data != "cifar10" else "")
+        return f"file:{self.name}.safetensors"
+
+
+def write_card(card: Card, path: Path) -> None:
+    part = path.with_name(path.name + ".part")
+    part.write_text(json.dumps(_flat(card), indent=1) + "\n")
+    part.replace(path)
+
+
+def read_card(path: Path) -> Card:
+    try:
+        content = json.loads(path.read_text())
+        content |= {key: Accuracy(**_folded(Accuracy, content[key])) for key in ("clean", "pgd20")}
+        return Card(**_folded(Card, content))
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise BadInput(f"{path} is not the card of a network: {error}; models/card.py says what one holds") from error
+
+
+def _flat(value: Card | Accuracy) -> dict[str, Any]:
+    """As json: what is in `more` stands beside the rest."""
+    own = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.name != "more"}
+    return {k: _flat(v) if isinstance(v, Accuracy) else v for k, v in own.items() if v is not None} | dict(value.more)
+
+
+def _folded(kind: type[Card | Accuracy], content: Mapping[str, Any]) -> dict[str, Any]:
+    """The inverse: what the class has no field for, in `more`."""
+    known = {f.name for f in dataclasses.fields(kind)} - {"more"}
+    own = {key: value for key, value in content.items() if key in known}
+    return own | {"more": {key: value for key, value in content.items() if key not in known}}
