@@ -1,0 +1,140 @@
+"""HYDRA: train, prune by learned scores, fine-tune (Sehwag et al., NeurIPS 2020, arXiv:2002.10509).
+
+    train      the wrapped recipe's loss over the weights w
+    prune      w stays; scores s are learned, the network runs with w ⊙ M(s)
+               M(s) = 0 for the lowest int((1 − k)·numel) of |s| in each layer, else 1
+               straight through: ∂L/∂|s| := ∂L/∂M;  start s = √(6/fan_in) · w / max|w|
+    fine-tune  M stays; w is learned, the network runs with w ⊙ M
+
+Notation:   k → `keep` (0.1 prunes 90 %); `shares` are the phases' parts of the epochs, `rates` of the learning rate.
+Departures: the optimiser and its schedule are the loop's, so the authors' 100/20/100 epochs at rates 1/1/0.1 become
+            shares and rates; the loss is any recipe of one phase (theirs is TRADES). Biases and batch norm are never
+            pruned and go on learning in every phase, as theirs do.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from antiadv.core.errors import BadInput, BadSpec
+from antiadv.train.recipe import Batch, Loss, Phase, Recipe
+from antiadv.train.trades import TRADES
+
+
+@dataclass(frozen=True)
+class Hydra(Recipe):
+    recipe: Recipe = TRADES()
+    keep: float = 0.1
+    shares: tuple[float, ...] = (0.55, 0.1, 0.35)
+    rates: tuple[float, ...] = (1.0, 1.0, 0.5)
+
+    def __post_init__(self) -> None:
+        if not 0 < self.keep <= 1:
+            raise BadSpec(f"hydra needs 0 < keep <= 1, the share of weights that stay; found {self.keep}")
+        if len(self.shares) != 3 or len(self.rates) != 3 or min(*self.shares, *self.rates) <= 0:
+            raise BadSpec(f"hydra needs three shares and three rates above 0; found {self.shares} and {self.rates}")
+        if len(self.recipe.phases()) != 1:
+            raise BadSpec(f"hydra wraps a recipe of one phase; found one of {len(self.recipe.phases())}")
+
+    def perturb(self, net: nn.Module, batch: Batch) -> Tensor:
+        return self.recipe.perturb(net, batch)
+
+    def loss(self, net: nn.Module, x: Tensor, z: Tensor, y: Tensor) -> Loss:
+        return self.recipe.loss(net, x, z, y)
+
+    def phases(self) -> tuple[Phase, ...]:
+        return (
+            Phase("train", self.recipe, self.shares[0], self.rates[0]),
+            Phase(
+                "prune", self.recipe, self.shares[1], self.rates[1], enter=partial(_scored, keep=self.keep), leave=plain
+            ),
+            Phase("fine-tune", self.recipe, self.shares[2], self.rates[2], enter=_masked, leave=plain),
+        )
+
+
+class Scored(nn.Module):
+    """A network that runs with w ⊙ M(s) and learns s; w takes no gradient."""
+
+    def __init__(self, net: nn.Module, keep: float) -> None:
+        super().__init__()
+        self.net, self.keep = net, keep
+        self.names = prunable(net)
+        weights = [net.get_parameter(name).requires_grad_(False) for name in self.names]
+        self.scores = nn.ParameterList([nn.Parameter(first_scores(w)) for w in weights])
+
+    def forward(self, x: Tensor) -> Tensor:
+        s: Tensor = functional_call(self.net, self.effective(), (x,))
+        return s
+
+    def effective(self) -> dict[str, Tensor]:
+        found = {}
+        for name, score in zip(self.names, self.scores, strict=True):
+            a = score.abs()
+            straight = mask(a, self.keep) + (a - a.detach())  # in value M, to the bit; in slope |s|
+            found[name] = self.net.get_parameter(name) * straight
+        return found
+
+
+class Masked(nn.Module):
+    """A network that runs with w ⊙ M and learns w; M is where the weights it came with were not 0."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+        self.names = prunable(net)
+        for i, name in enumerate(self.names):
+            self.register_buffer(f"mask_{i}", net.get_parameter(name).detach() != 0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        s: Tensor = functional_call(self.net, self.effective(), (x,))
+        return s
+
+    def effective(self) -> dict[str, Tensor]:
+        return {name: self.net.get_parameter(name) * self.get_buffer(f"mask_{i}") for i, name in enumerate(self.names)}
+
+
+@torch.no_grad()
+def mask(a: Tensor, keep: float) -> Tensor:
+    """1 for the largest of a, 0 for the lowest int((1 − keep)·numel); of equals the earlier are zeroed first."""
+    flat = a.detach().flatten()
+    order = flat.argsort(stable=True)
+    m = torch.ones_like(flat).scatter_(0, order[: int((1 - keep) * flat.numel())], 0.0)
+    return m.view(a.shape)
+
+
+@torch.no_grad()
+def first_scores(w: Tensor) -> Tensor:
+    """√(6/fan_in) · w / max|w|: the order of the magnitudes, at the scale of a fresh layer."""
+    fan_in = w[0].numel()
+    return math.sqrt(6 / fan_in) * w / w.abs().max().clamp(min=1e-12)
+
+
+def prunable(net: nn.Module) -> list[str]:
+    """The weights that are pruned: those of every convolution and linear layer, first and last ones too."""
+    names = [f"{name}.weight" for name, m in net.named_modules() if isinstance(m, nn.Conv2d | nn.Linear) and name]
+    if not names:
+        raise BadInput("hydra prunes convolutions and linear layers; the network holds none: give it another network")
+    return names
+
+
+@torch.no_grad()
+def plain(wrapped: nn.Module) -> nn.Module:
+    """The network inside, with the mask multiplied into its weights; everything learns again."""
+    assert isinstance(wrapped, Scored | Masked)
+    for name, value in wrapped.effective().items():
+        wrapped.net.get_parameter(name).copy_(value)
+    return wrapped.net.requires_grad_(True)
+
+
+def _scored(net: nn.Module, classes: int, keep: float) -> nn.Module:
+    return Scored(net, keep)
+
+
+def _masked(net: nn.Module, classes: int) -> nn.Module:
+    return Masked(net)

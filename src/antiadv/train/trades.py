@@ -1,0 +1,53 @@
+"""TRADES: accuracy on x, agreement between x and z (Zhang et al., ICML 2019, arXiv:1901.08573).
+
+    minimise   mean [ CE(f(x), y) + β · KL(p(x) ‖ p(z)) ],   z = argmax KL(p(x) ‖ p(z)) over the ball around x
+    start      x + 0.001 d, d standard normal: at x itself the divergence has no slope
+
+Notation:   β → `beta`, ε → `eps`, α → `step_size·eps` (2/255 by default), p = softmax f.
+Cost:       `steps` + 2 forward and backward passes per step, and one forward pass for p(x) in the attack.
+Departures: none; as in the authors' code neither side of the divergence is detached, x and z pass one after the other
+            (each updates the batch statistics), and the attack meets the network in eval mode.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from antiadv.core.errors import BadSpec
+from antiadv.train.inner import attacked, cross_entropy, divergence, maximise, require_ball
+from antiadv.train.recipe import Batch, Loss, Recipe
+
+START = 0.001  # standard deviation of the start, in pixels of [0, 1]
+
+
+@dataclass(frozen=True)
+class TRADES(Recipe):
+    beta: float = 6.0
+    eps: float = 8 / 255
+    steps: int = 10
+    step_size: float = 1 / 4
+
+    def __post_init__(self) -> None:
+        require_ball(self.eps, self.steps, self.step_size)
+        if not self.beta >= 0:
+            raise BadSpec(f"trades needs beta >= 0; found {self.beta}")
+
+    def perturb(self, net: nn.Module, batch: Batch) -> Tensor:
+        with attacked(net):
+            with torch.no_grad():
+                s = net(batch.x)
+            return maximise(
+                lambda z: divergence(s, net(z)),
+                batch.x,
+                batch.x + START * batch.d,
+                self.eps,
+                self.steps,
+                self.step_size,
+            )
+
+    def loss(self, net: nn.Module, x: Tensor, z: Tensor, y: Tensor) -> Loss:
+        s, r = net(x), net(z)
+        return Loss(cross_entropy(s, y) + self.beta * divergence(s, r), r)
