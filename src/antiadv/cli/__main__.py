@@ -1,6 +1,6 @@
 """The verbs, and what happens when one fails: one line and exit code 2 for bad input, 130 for Ctrl-C.
 
-antiadv demo | attack | evaluate | report | list
+antiadv demo | attack | evaluate | report | train | data import | list
 """
 
 from __future__ import annotations
@@ -10,18 +10,22 @@ import sys
 import typer
 
 from antiadv import __version__
-from antiadv.cli import attack, catalogue, demo, evaluate, report
+from antiadv.cli import attack, catalogue, data, demo, evaluate, report, train
 from antiadv.core.errors import AntiadvError
 
 # typer may stand on click or on a copy of its own: this is whichever it raises for a wrong command line
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+
+STOPPED = 130  # what typer too makes of Ctrl-C: 128 and the number of the signal
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 app.command("demo")(demo.command)
 app.command("attack")(attack.command)
 app.command("evaluate")(evaluate.command)
 app.command("report")(report.command)
+app.command("train")(train.command)
 app.command("list")(catalogue.command)
+app.add_typer(data.app, name="data")
 
 
 def _version(asked: bool) -> None:
@@ -39,15 +43,21 @@ def main(args: list[str] | None = None) -> int:
     """Run a verb; the exit code. Also the entry point of the `antiadv` script."""
     args = sys.argv[1:] if args is None else args
     try:
-        return app(args, standalone_mode=False) or 0
+        code: int = app(args, standalone_mode=False) or 0
     except (KeyboardInterrupt, typer.Abort):
-        return _say("stopped; every finished shard is kept, and the same command goes on from there", 130)
+        code = STOPPED
     except AntiadvError as error:
         if "--debug" in args:
             raise
         return _say(" ".join(str(error).split()), 2)
     except _UsageError as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # a verb was left out: its text is the help
+            print(error.format_message())  # type: ignore[attr-defined]
+            return 0
         return _say(" ".join(error.format_message().split()), 2)  # type: ignore[attr-defined]
+    if code == STOPPED:
+        return _say("stopped; what was finished is kept, and the same command goes on from there", code)
+    return code
 
 
 def _say(sentence: str, code: int) -> int:

@@ -9,20 +9,27 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
+from rich import box
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
 from rich.table import Table
+from rich.text import Text
 
+from antiadv import attacks
 from antiadv.evaluate import Progress
 from antiadv.report.render import HEADINGS, fields
 from antiadv.report.table import Row
 
 EVERY = 10.0  # seconds between plain lines where there is no terminal
+SHARED = ("model", "defence", "attack", "threat", "budget", "n")  # said once where all rows agree
+WHOLE = ("robust % [95 %]", "gain (p)")  # never folded
+WIDE = 160  # columns where there is no terminal: a pipe has no edge to fold a table at
 
 
 def out() -> Console:
-    return Console(highlight=False, markup=False, emoji=False)
+    width = None if sys.stdout.isatty() else WIDE
+    return Console(highlight=False, markup=False, emoji=False, width=width)
 
 
 def print_json(value: Any) -> None:
@@ -30,20 +37,30 @@ def print_json(value: Any) -> None:
 
 
 def print_rows(rows: Sequence[Row], sentences: Sequence[str]) -> None:
-    """One table, then the verdict. What all rows share stands once, in the caption."""
-    lines = [fields(row) for row in rows]
-    same = [len({line[i] for line in lines}) == 1 and i < 5 for i in range(len(HEADINGS))]
-    shared = [f"{name} {lines[0][i]}" for i, name in enumerate(HEADINGS) if same[i]]
-    table = Table(caption=", ".join(shared) or None, caption_justify="left")
-    for i, name in enumerate(HEADINGS):
-        if not same[i]:
-            table.add_column(name, overflow="fold", justify="left" if i < 4 else "right")
-    for line in lines:
-        table.add_row(*(text for i, text in enumerate(line) if not same[i]))
+    """What all rows share, once; the table of what differs; the verdict."""
+    lines = [_named(row) for row in rows]
+    names = [name for name in lines[0] if any(line[name] for line in lines)]
+    same = [name for name in names if name in SHARED and len({line[name] for line in lines}) == 1]
     console = out()
+    console.print(" · ".join(f"{name} {lines[0][name]}" for name in same), soft_wrap=True)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    for name in (n for n in names if n not in same):
+        heading = name.replace("median ", "median\n")
+        table.add_column(heading, overflow="fold", justify="left" if name in SHARED else "right", no_wrap=name in WHOLE)
+    for line in lines:
+        table.add_row(*(line[name] for name in names if name not in same))
     console.print(table)
     for sentence in sentences:
         console.print(sentence, soft_wrap=True)
+
+
+def _named(row: Row) -> dict[str, str]:
+    """The columns of a row by name; of the threat, the ball and the budget: its access is the attack's unless said."""
+    threat = row.cell.threat
+    more = "" if threat.access == attacks.parse(row.cell.attack).access else f", access={threat.access}"
+    said = dict(zip(HEADINGS, fields(row), strict=True)) | {"threat": f"{threat.ball}{more}"}
+    budget = "" if threat.queries is None else f"{threat.queries:,}"
+    return {k: v for name in HEADINGS for k, v in [(name, said[name]), *[("budget", budget)] * (name == "threat")]}
 
 
 def print_table(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
@@ -57,46 +74,67 @@ def print_table(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> None
 
 @contextmanager
 def progress(quiet: bool = False) -> Iterator[Callable[[Progress], None] | None]:
-    """A live line on a terminal; a plain line every ten seconds elsewhere; nothing when quiet."""
+    """Two live lines on a terminal; a plain line every ten seconds elsewhere; nothing when quiet."""
     console = Console(stderr=True, highlight=False, markup=False, emoji=False)
     if quiet:
         yield None
     elif console.is_terminal:
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[more]}"),
-        )
-        with Bar(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
-            task = bar.add_task("planning", total=None, more="")
+        what, how_far, bar = Text("planning", overflow="ellipsis", no_wrap=True), Text(), ProgressBar(width=20)
+        line = Table.grid(padding=(0, 1))
+        line.add_row(bar, how_far)
+        left = _clock()
 
-            def live(p: Progress) -> None:
-                bar.update(task, description=_what(p), completed=p.done, total=p.total, more=_more(p))
+        def live(p: Progress) -> None:
+            what.plain, how_far.plain = _what(p), f"{_how_far(p)}, {_time(p, left(p))}"
+            bar.update(p.done, p.total)
 
+        with Live(Group(what, line), console=console, transient=True, refresh_per_second=8):
             yield live
     else:
         yield _lines(console)
 
 
 def _lines(console: Console) -> Callable[[Progress], None]:
-    last = time.monotonic()
+    last, left = time.monotonic(), _clock()
 
     def line(p: Progress) -> None:
         nonlocal last
+        remaining = left(p)
         if time.monotonic() - last >= EVERY or p.done == p.total:
             last = time.monotonic()
-            left = p.seconds / p.done * (p.total - p.done) if p.done else float("nan")
-            eta = f", about {left:.0f} s left" if p.done and p.done < p.total else ""
-            console.print(f"{_what(p)}: {p.done} of {p.total} samples, {_more(p)}{eta}", soft_wrap=True)
+            console.print(f"{_what(p)}: {_how_far(p)}, {_time(p, remaining)}", soft_wrap=True)
 
     return line
 
 
+def _clock() -> Callable[[Progress], float | None]:
+    """The seconds left, by the pace of the shards that are done; nothing before the first."""
+    done, at = 0, 0.0
+
+    def left(p: Progress) -> float | None:
+        nonlocal done, at
+        if p.done > done:
+            done, at = p.done, p.seconds
+        return max(0.0, at / done * (p.total - done) - (p.seconds - at)) if done else None
+
+    return left
+
+
+def _time(p: Progress, left: float | None) -> str:
+    if p.done == p.total:
+        return f"in {_clocked(p.seconds)}"
+    return f"{_clocked(p.seconds)} so far" if left is None else f"about {_clocked(left)} left"
+
+
+def _clocked(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}" if minutes >= 60 else f"{minutes}:{rest:02d}"
+
+
 def _what(p: Progress) -> str:
-    defence = "" if p.cell.defence == "none" else " + " + p.cell.defence.partition(":")[0]
+    defence = "" if p.cell.defence == "none" else f" behind {p.cell.defence}"
     return f"{p.cell.attack} on {p.cell.model}{defence}"
 
 
-def _more(p: Progress) -> str:
-    return f"{p.fooled} fooled, {p.queries:,} queries"
+def _how_far(p: Progress) -> str:
+    return f"{p.done} of {p.total} samples, {p.fooled} fooled, {p.queries:,} queries"

@@ -151,6 +151,8 @@ class Store:
         with self._writing():
             if path.exists():
                 self._cell(path)
+                if not os.access(path.parent, os.W_OK):
+                    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
             else:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 _write(path, (json.dumps(said, indent=1) + "\n").encode())

@@ -54,7 +54,9 @@ def _row(cell: Cell, found: dict[str, list[Record]]) -> Row:
     bare = found.get(bare_cell(cell).key, []) if cell.defence != defences.BARE else []
     common = {r.sample for r in bare} & {r.sample for r in records}
     gain = paired(bare, records, ball) if common else None
-    return Row(cell, clean_accuracy(records), robust_accuracy(records, ball), median_queries(records, ball), gain)
+    said = cell.identity
+    named = dataclasses.replace(cell, data=str(said["data"]), model=str(said["model"]))  # wherever the files lay
+    return Row(named, clean_accuracy(records), robust_accuracy(records, ball), median_queries(records, ball), gain)
 
 
 def bare_cell(cell: Cell) -> Cell:

@@ -1,0 +1,121 @@
+"""The command as a person meets it, in a process of its own: exit codes, streams kept apart, a traceback only when
+asked for, a live display on a terminal, and Ctrl-C that keeps what is done."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from antiadv.attacks import ATTACKS
+from antiadv.cli.__main__ import main
+from antiadv.evaluate import Store
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMAND = [str(Path(sys.executable).with_name("antiadv"))]
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "TERM": "xterm", "COLUMNS": "100"}
+MODEL, ATTACK = "tests.toys:make_small_net", "square:steps=600"
+EVALUATE = ["evaluate", "--model", MODEL, "--attack", ATTACK, "--threat", "linf:4/255"]
+PATIENCE = 60.0
+
+
+def run(*words: object) -> subprocess.CompletedProcess[str]:
+    command = [*COMMAND, *map(str, words)]
+    return subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=PATIENCE)
+
+
+def start(*words: object, stderr: int = subprocess.PIPE) -> subprocess.Popen[str]:
+    command = [*COMMAND, *map(str, words)]
+    return subprocess.Popen(command, cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=stderr, text=True)
+
+
+def test_json_is_all_there_is_on_stdout():
+    done = run("list", "attacks", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [line["name"] for line in json.loads(done.stdout)["attacks"]] == list(ATTACKS)
+
+
+def test_bad_input_is_one_line_and_a_traceback_only_when_asked_for():
+    words = ("evaluate", "--model", "tests.toys:make_rule", "--attack", "pdg", "--threat", "linf:8/255")
+    done = run(*words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.startswith("antiadv: unknown attack 'pdg'; did you mean pgd?")
+    asked = run(*words, "--debug")
+    assert asked.returncode != 0
+    assert asked.stderr.startswith("Traceback (most recent call last):")
+    assert "BadSpec: unknown attack 'pdg'" in asked.stderr.splitlines()[-1]
+
+
+def test_a_closed_pipe_is_no_traceback():
+    """`antiadv list attacks | head -1`, where head has gone."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [*COMMAND, "list", "attacks"]
+    try:
+        done = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, stdout=writing, stderr=subprocess.PIPE, text=True)
+    finally:
+        os.close(writing)
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="sends SIGINT as a terminal does")
+def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    words = [*EVALUATE, "--shard", "10", "--store", str(tmp_path)]
+    process = start(*words, "--samples", "0:1000")
+    end = time.monotonic() + PATIENCE
+    while len(list(tmp_path.glob("*/*.json.gz"))) < 2:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end, "two shards did not come"
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, out) == (130, "")
+    assert [line for line in err.splitlines() if line.startswith("antiadv: ")] == [
+        "antiadv: stopped; what was finished is kept, and the same command goes on from there"
+    ]
+    assert "Traceback" not in err
+    assert not list(tmp_path.rglob("*.tmp"))
+    kept = {path: path.read_bytes() for path in tmp_path.glob("*/*.json.gz")}
+    (cell,) = Store(tmp_path).cells()
+    stored = Store(tmp_path).read(cell)
+    assert len(stored) == 10 * len(kept) >= 20
+    more = len(stored) + 10
+    assert main([*words, "--samples", f"0:{more}", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"][0]["robust"]["n"] == more
+    assert Store(tmp_path).read(cell) == stored
+    assert all(path.read_bytes() == content for path, content in kept.items())
+    assert len(list(tmp_path.glob("*/*.json.gz"))) == len(kept) + 1, "only the rest was run"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a terminal of Linux")
+def test_a_terminal_shows_samples_fooled_queries_and_time_left(tmp_path: Path):
+    ours, theirs = pty.openpty()
+    process = start(*EVALUATE, "--shard", 50, "--samples", "0:100", "--store", tmp_path, stderr=theirs)
+    os.close(theirs)
+    seen = b""
+    while True:
+        try:
+            part = os.read(ours, 65536)
+        except OSError:  # how Linux says that the other end was closed
+            break
+        if not part:
+            break
+        seen += part
+    out, _ = process.communicate(timeout=PATIENCE)
+    os.close(ours)
+    assert process.returncode == 0
+    live = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen.decode())
+    assert f"{ATTACK} on {MODEL}" in live
+    assert re.search(r"\b0 of 100 samples, 0 fooled, [1-9][\d,]* queries, \d+:\d\d so far", live), "no shard is done"
+    assert re.search(r"\b50 of 100 samples, \d+ fooled, [1-9][\d,]* queries, about \d+:\d\d left", live)
+    assert "samples," not in out
+    assert "robust %" in out

@@ -1,0 +1,254 @@
+"""How the work is cut changes nothing: batch size, shard size, sample order, stopping and resuming give equal records
+on the toys, exactly; on a real network the same predicted classes but for borderline samples, which are counted."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+import antiadv
+from antiadv.core.errors import BadInput
+from antiadv.evaluate import Cell, Progress, Store, World, evaluate
+from antiadv.evaluate.cell import Job, Record
+from antiadv.evaluate.shard import Result
+from tests.evaluate.probes import MODEL, cell, world
+from tests.toys import small_net
+
+SAMPLES = range(300)  # of which 26 are right, and about half of these fall
+ATTACKS = ("pgd:steps=5", "square:steps=30", "transfer:attack=(pgd:steps=5)")
+DEFENCES = ("none", "anti_adversary")
+THREAT = "linf:4/255"
+
+
+def asked(attack: str, defence: str, samples: range = SAMPLES) -> Cell:
+    return cell(attack, samples, defence=defence, threat=THREAT)
+
+
+def run(root: Path, cells: list[Cell], **words: object) -> list[list[Record]]:
+    evaluate(cells, root, world=world(), **words)  # type: ignore[arg-type]
+    return [Store(root).read(c) for c in cells]
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], list[Record]]:
+    """Every cell in one shard and one batch."""
+    cells = {(a, d): asked(a, d) for a in ATTACKS for d in DEFENCES}
+    found = run(tmp_path_factory.mktemp("unbroken"), list(cells.values()), shard=1000, batch=1000)
+    return dict(zip(cells, found, strict=True))
+
+
+def test_the_toy_is_worth_comparing_on(unbroken: dict[tuple[str, str], list[Record]]):
+    """Otherwise equal records would say nothing."""
+    for (attack, _), records in unbroken.items():
+        assert [r.sample for r in records] == list(SAMPLES)
+        right = [r for r in records if r.clean == r.label]
+        fell = [r for r in right if r.attacked != r.label]
+        assert len(right) > 20
+        assert 5 < len(fell) < len(right) - 5
+        if not attack.startswith("transfer"):
+            assert len({r.queries for r in right}) > 3
+    bare, defended = unbroken["pgd:steps=5", "none"], unbroken["pgd:steps=5", "anti_adversary"]
+    assert [r.clean_confidence for r in bare] != [r.clean_confidence for r in defended]
+
+
+@pytest.mark.parametrize("defence", DEFENCES)
+@pytest.mark.parametrize("attack", ATTACKS)
+class TestExactly:
+    @pytest.mark.parametrize(("shard", "batch"), [(300, 7), (37, 256), (100, 1), (11, 3)])
+    def test_batch_and_shard(self, tmp_path: Path, unbroken, attack: str, defence: str, shard: int, batch: int):
+        assert run(tmp_path, [asked(attack, defence)], shard=shard, batch=batch) == [unbroken[attack, defence]]
+
+    def test_order(self, tmp_path: Path, unbroken, attack: str, defence: str):
+        backwards = asked(attack, defence, SAMPLES[::-1])
+        (found,) = run(tmp_path, [backwards], shard=64)
+        assert found == unbroken[attack, defence][::-1]
+        assert Store(tmp_path).read(asked(attack, defence)) == unbroken[attack, defence]
+
+    def test_every_third_first(self, tmp_path: Path, unbroken, attack: str, defence: str):
+        for samples in (SAMPLES[::3], SAMPLES[100:140], SAMPLES):
+            run(tmp_path, [asked(attack, defence, samples)], shard=50)
+        assert Store(tmp_path).read(asked(attack, defence)) == unbroken[attack, defence]
+
+    def test_stop_and_resume(self, tmp_path: Path, unbroken, attack: str, defence: str):
+        with pytest.raises(Stopped):
+            run(tmp_path, [asked(attack, defence)], shard=60, runner=dies_on(3))
+        assert Store(tmp_path).done(asked(attack, defence)) == set(range(120))
+        assert run(tmp_path, [asked(attack, defence)], shard=45) == [unbroken[attack, defence]]
+
+
+def test_threads(tmp_path: Path, unbroken):
+    torch.set_num_threads(2)
+    try:
+        assert run(tmp_path, [asked("pgd:steps=5", "none")], shard=150) == [unbroken["pgd:steps=5", "none"]]
+    finally:
+        torch.set_num_threads(1)
+
+
+class Stopped(Exception):
+    pass
+
+
+def dies_on(count: int) -> Callable[[Callable[[Job], Result], Iterable[Job]], Iterator[Result]]:
+    """A runner that works until it dies with the count-th job in hand."""
+
+    def runner(run: Callable[[Job], Result], jobs: Iterable[Job]) -> Iterator[Result]:
+        for number, job in enumerate(jobs, 1):
+            found = run(job)
+            if number == count:
+                raise Stopped
+            yield found
+
+    return runner
+
+
+def backwards(run: Callable[[Job], Result], jobs: Iterable[Job]) -> Iterator[Result]:
+    """A runner whose results come last first."""
+    return iter([run(job) for job in jobs][::-1])
+
+
+# ---------------------------------------------------------------- runners and resumption
+
+
+def test_results_may_come_in_any_order(tmp_path: Path, unbroken):
+    cells = [asked("pgd:steps=5", d) for d in DEFENCES]
+    found = run(tmp_path, cells, shard=70, runner=backwards)
+    assert found == [unbroken["pgd:steps=5", d] for d in DEFENCES]
+
+
+def test_a_runner_that_dies_loses_only_what_was_not_done(tmp_path: Path):
+    first, second = asked("pgd:steps=5", "none", range(20)), asked("square:steps=30", "none", range(20))
+    with pytest.raises(Stopped):
+        run(tmp_path, [first, second], shard=10, runner=dies_on(4))
+    store = Store(tmp_path)
+    assert store.done(first) == set(range(20))
+    assert store.done(second) == set(range(10))
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*.gz")}
+    again: list[Job] = []
+    run(tmp_path, [first, second], shard=10, runner=spy(again))
+    assert [(job.cell.attack, job.ids) for job in again] == [("square:steps=30", tuple(range(10, 20)))]
+    assert all(path.read_bytes() == content for path, content in before.items()), "stored files are never touched"
+
+
+def spy(seen: list[Job]) -> Callable[[Callable[[Job], Result], Iterable[Job]], Iterator[Result]]:
+    def runner(run: Callable[[Job], Result], jobs: Iterable[Job]) -> Iterator[Result]:
+        for job in jobs:
+            seen.append(job)
+            yield run(job)
+
+    return runner
+
+
+def test_what_is_done_is_not_done_again(tmp_path: Path):
+    asked_for = [asked("pgd:steps=5", "none", range(20))]
+    run(tmp_path, asked_for, shard=10)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    seen: list[Job] = []
+    run(tmp_path, asked_for, shard=7, runner=spy(seen))
+    assert seen == []
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+
+
+def test_more_samples_are_a_resume(tmp_path: Path, unbroken):
+    run(tmp_path, [asked("pgd:steps=5", "none", range(50))], shard=50)
+    seen: list[Job] = []
+    (found,) = run(tmp_path, [asked("pgd:steps=5", "none")], shard=125, runner=spy(seen))
+    assert [job.ids for job in seen] == [tuple(range(50, 175)), tuple(range(175, 300))]
+    assert found == unbroken["pgd:steps=5", "none"]
+
+
+def test_a_cell_that_fails_leaves_the_others_whole(tmp_path: Path):
+    """The second cell's network is not the one it was planned with."""
+    good = asked("pgd:steps=5", "none", range(10))
+    strange = cell("pgd:steps=5", range(10), world=World("cpu", models={MODEL: small_net()}))
+    with pytest.raises(BadInput, match="planned with weights"):
+        run(tmp_path, [good, strange])
+    assert len(Store(tmp_path).read(good)) == 10
+    assert Store(tmp_path).cells() == [good]
+
+
+def test_progress_tells_what_is_true(tmp_path: Path):
+    told: list[Progress] = []
+    cells = [asked("pgd:steps=5", "none"), asked("square:steps=30", "none")]
+    found = run(tmp_path, cells, shard=100, progress=told.append)
+    assert [p.done for p in told if p.done] == sorted(p.done for p in told if p.done)
+    last = told[-1]
+    records = [r for part in found for r in part]
+    assert (last.done, last.total) == (600, 600)
+    assert last.queries == sum(r.queries for r in records)
+    assert last.fooled == sum(r.clean == r.label != r.attacked for r in records) > 0
+    assert last.seconds > 0
+    assert {p.cell for p in told} == set(cells)
+
+
+def test_progress_counts_nobody_fooled_from_outside_the_ball(tmp_path: Path):
+    def far(run: Callable[[Job], Result], jobs: Iterable[Job]) -> Iterator[Result]:
+        for found in map(run, jobs):
+            moved = [dataclasses.replace(r, distance=1.0) for r in found.records]
+            yield dataclasses.replace(found, records=moved)
+
+    told: list[Progress] = []
+    run(tmp_path, [asked("pgd:steps=5", "none")], runner=far, progress=told.append)
+    assert (told[-1].done, told[-1].fooled) == (300, 0)
+
+
+def test_progress_shows_queries_before_the_first_shard_is_done(tmp_path: Path):
+    told: list[Progress] = []
+    run(tmp_path, [asked("square:steps=700", "none")], shard=300, progress=told.append)
+    early = [p for p in told if p.done == 0]
+    assert early, "the run takes well over a tenth of a second"
+    assert early[-1].queries > early[0].queries
+    assert early[-1].queries <= told[-1].queries
+
+
+# ---------------------------------------------------------------- a real network
+
+
+BORDERLINE = 0.02  # of the samples may change class when the batch changes: kernels are chosen by batch size
+
+
+def network() -> torch.nn.Module:
+    """A convolutional network, untrained but levelled: all classes occur, and many images are near another one."""
+    net = small_net()
+    with torch.no_grad():
+        net[-1].bias -= net(IMAGES).mean(0)
+    return net
+
+
+IMAGES = antiadv.data.load("cifar10:test").images(range(250))
+
+
+@pytest.mark.parametrize("defence", [None, 0.01])
+@pytest.mark.parametrize("attack", ["pgd:steps=5", "square:steps=10", "transfer:attack=(pgd:steps=5)"])
+def test_a_network_gives_the_same_classes_but_for_borderline_samples(attack: str, defence: float | None):
+    net, x = network(), IMAGES
+    y = net(x).argmax(1)  # its own labels, so that every sample is attacked
+    model = net if defence is None else antiadv.AntiAdversary(net, step_size=defence)
+    ids, order = torch.arange(250), torch.randperm(250, generator=torch.Generator().manual_seed(0))
+
+    def classes(batch: int, rows: torch.Tensor) -> dict[int, tuple[int, ...]]:
+        outcome = antiadv.attack(model, x[rows], y[rows], attack, antiadv.Linf(2 / 255), ids=ids[rows], batch=batch)
+        return {r.sample: (r.clean, r.attacked, r.base_clean, r.base_attacked) for r in outcome.records}
+
+    whole = classes(250, ids)
+    fell = sum(a != b for a, b, _, _ in whole.values())
+    assert 25 < fell < 225, "a mixture, or the comparison says nothing"
+    for cut in (classes(7, ids), classes(64, order)):
+        borderline = sum(whole[i] != cut[i] for i in whole)
+        assert borderline <= BORDERLINE * len(whole)
+
+
+@pytest.mark.parametrize("defence", DEFENCES)
+def test_shards_of_a_network_give_the_same_classes_but_for_borderline_samples(tmp_path: Path, defence: str):
+    here = World("cpu", models={"toys:net": network()})
+    asked_for = cell("pgd:steps=5", range(250), model="toys:net", defence=defence, threat="linf:2/255", world=here)
+    found = []
+    for name, shard, batch in (("one", 250, 256), ("many", 23, 5)):
+        evaluate([asked_for], tmp_path / name, shard=shard, batch=batch, world=here)
+        found.append(Store(tmp_path / name).read(asked_for))
+    pairs = zip(*found, strict=True)
+    borderline = sum((a.sample, a.clean, a.attacked) != (b.sample, b.clean, b.attacked) for a, b in pairs)
+    assert borderline <= BORDERLINE * 250

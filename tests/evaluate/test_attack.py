@@ -1,0 +1,257 @@
+"""`antiadv.attack` on a batch in hand: one Outcome, whatever was asked; its numbers are those of its records, its dice
+belong to ids and seed, its budget holds, and nothing handed in is changed."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+import torch
+
+import antiadv
+from antiadv import L2, Linf, Threat
+from antiadv.attacks.white_box.pgd import PGD
+from antiadv.core.errors import AccessDenied, BadInput, BadSpec
+from antiadv.core.threat import Access
+from antiadv.report.measures import robust_accuracy
+from tests.evaluate.probes import Chessboard, Odd, same
+from tests.toys import halfspace, small_net
+
+TOY = halfspace(math.inf, n=6, distance=0.1)
+
+
+def test_an_outcome_says_what_happened_to_every_image():
+    outcome = antiadv.attack(TOY.model, TOY.x, TOY.y, "pgd", Linf(0.125))
+    assert outcome.images.shape == TOY.x.shape
+    assert outcome.images.dtype == TOY.x.dtype
+    assert outcome.threat == Threat(Linf(0.125), Access.GRADIENTS)
+    assert outcome.robust_accuracy == 0
+    assert outcome.fooled.tolist() == [True] * 6
+    assert [r.sample for r in outcome.records] == list(range(6))
+    for r, x, z, y in zip(outcome.records, TOY.x, outcome.images, TOY.y, strict=True):
+        with torch.no_grad():
+            before, after = (TOY.model(v[None]).double().softmax(1)[0] for v in (x, z))
+        assert (r.label, r.clean, r.attacked) == (int(y), int(before.argmax()), int(after.argmax()))
+        assert (r.base_clean, r.base_attacked) == (r.clean, r.attacked)
+        assert r.distance == pytest.approx((z.double() - x.double()).abs().max().item(), rel=1e-8)
+        assert r.clean_confidence == pytest.approx(before.max().item(), rel=1e-5)
+        assert r.clean_truth == pytest.approx(before[y].item(), rel=1e-5)
+        assert r.attacked_confidence == pytest.approx(after.max().item(), rel=1e-5)
+        assert r.attacked_truth == pytest.approx(after[y].item(), rel=1e-5)
+        assert (r.draws, r.clean_right, r.attacked_right) == (1, 1, 0)
+        assert r.queries >= 1
+
+
+def test_robust_accuracy_is_the_share_that_could_not_be_broken():
+    wrong = TOY.y.clone()
+    wrong[4] = 1 - wrong[4]  # wrong from the start: counted as broken, and not attacked
+    far, near = (antiadv.attack(TOY.model, TOY.x, wrong, "pgd", Linf(eps)) for eps in (0.125, 0.08))
+    assert far.robust_accuracy == 0
+    assert near.robust_accuracy == pytest.approx(5 / 6)
+    assert near.fooled.tolist() == [False] * 4 + [True, False]
+    assert near.records[4].queries == 0
+    assert same(near.images[4], TOY.x[4])
+
+
+@pytest.mark.parametrize("eps", [0.08, 0.102, 0.125])
+def test_outcome_and_report_agree(eps: float):
+    outcome = antiadv.attack(TOY.model, TOY.x, TOY.y, "square:steps=40", Linf(eps))
+    assert outcome.robust_accuracy == pytest.approx(robust_accuracy(outcome.records, Linf(eps)).value)
+
+
+@pytest.mark.parametrize("pixels", range(256, 900, 37))
+def test_an_image_on_the_sphere_is_in_the_ball_whatever_the_digits_of_the_radius(pixels: int):
+    toy, ball = halfspace(2, distance=0.5), L2(pixels / 255)
+    side = (1.0 - 2.0 * toy.y).view(-1, 1, 1, 1)
+    across = Odd(lambda oracle, x, y, ball, draws: ball.project(x, x - 10 * side * toy.model.w))
+    outcome = antiadv.attack(toy.model, toy.x, toy.y, across, ball)
+    inside = outcome.images.sub(toy.x).flatten(1).norm(dim=1) <= ball.reach
+    assert inside.all(), "the projection is at fault, not the record"
+    assert outcome.fooled.all()
+
+
+def test_a_targeted_attack_counts_the_class_it_wanted():
+    reached = antiadv.attack(TOY.model, TOY.x, 1 - TOY.y, "pgd", Linf(0.125), targeted=True)
+    assert reached.robust_accuracy == 0
+    assert [r.attacked for r in reached.records] == (1 - TOY.y).tolist()
+    there = antiadv.attack(TOY.model, TOY.x, TOY.y, "pgd", Linf(0.125), targeted=True)
+    assert there.fooled.all(), "already in the target class"
+    assert [r.queries for r in there.records] == [0] * 6
+    unreachable = torch.full_like(TOY.y, 3)
+    missed = antiadv.attack(TOY.model, TOY.x, unreachable, "pgd", Linf(0.125), targeted=True)
+    assert missed.robust_accuracy == 1
+
+
+@pytest.mark.parametrize("name", ["pgd", "square", "transfer"])
+@pytest.mark.parametrize("queries", [1, 2, 7])
+def test_no_sample_spends_more_than_its_budget(name: str, queries: int):
+    outcome = antiadv.attack(TOY.model, TOY.x, TOY.y, name, Linf(0.08), queries=queries)
+    assert max(r.queries for r in outcome.records) <= queries
+    spent = 0 if name == "transfer" else queries  # they fail here, and so spend all they have
+    assert min(r.queries for r in outcome.records) == spent
+
+
+NOISE = Odd(lambda oracle, x, y, ball, draws: ball.random(x, draws))
+
+
+@pytest.mark.parametrize("attack", [NOISE, "square:steps=5", "pgd:steps=3"], ids=["noise", "square", "pgd"])
+def test_dice_belong_to_ids_and_not_to_places(attack):
+    ids = torch.tensor([5, 900, 17, 3, 44, 8])
+    order = torch.tensor([4, 0, 5, 2, 1, 3])
+    whole = antiadv.attack(TOY.model, TOY.x, TOY.y, attack, Linf(0.08), ids=ids)
+    moved = antiadv.attack(TOY.model, TOY.x[order], TOY.y[order], attack, Linf(0.08), ids=ids[order])
+    alone = antiadv.attack(TOY.model, TOY.x[2:3], TOY.y[2:3], attack, Linf(0.08), ids=ids[2:3])
+    assert [r.sample for r in whole.records] == ids.tolist()
+    assert [whole.records[i] for i in order] == moved.records
+    assert same(whole.images[order], moved.images)
+    assert alone.records == [whole.records[2]]
+    assert same(alone.images[0], whole.images[2])
+
+
+def test_the_same_seed_and_ids_throw_the_same_dice_and_others_throw_others():
+    first, again, other_seed, other_ids = (
+        antiadv.attack(TOY.model, TOY.x, TOY.y, NOISE, Linf(0.08), **words).images
+        for words in ({}, {"seed": 0, "ids": torch.arange(6)}, {"seed": 1}, {"ids": torch.arange(6) + 6})
+    )
+    assert same(first, again)
+    for other in (other_seed, other_ids):
+        assert (other != first).flatten(1).any(1).all(), "other dice for every sample"
+
+
+def test_the_batch_size_changes_nothing():
+    a, b = (antiadv.attack(TOY.model, TOY.x, TOY.y, "pgd", Linf(0.101), batch=batch) for batch in (256, 1))
+    assert a.records == b.records
+    assert same(a.images, b.images)
+
+
+def test_a_threat_may_grant_more_than_the_attack_needs():
+    outcome = antiadv.attack(TOY.model, TOY.x, TOY.y, "square:steps=5", Linf(0.08), access=Access.INTERNALS)
+    assert outcome.threat.access == Access.INTERNALS
+
+
+def test_an_attack_may_be_text_or_value():
+    text = antiadv.attack(TOY.model, TOY.x, TOY.y, "pgd:steps=3,step_size=1/2", Linf(0.08))
+    value = antiadv.attack(TOY.model, TOY.x, TOY.y, PGD(steps=3, step_size=0.5), Linf(0.08))
+    assert text.records == value.records
+
+
+def test_no_image_gives_no_record_and_no_accuracy():
+    outcome = antiadv.attack(TOY.model, TOY.x[:0], TOY.y[:0], "pgd", Linf(0.1))
+    assert outcome.images.shape == (0, 3, 4, 4)
+    assert outcome.records == []
+    assert outcome.fooled.tolist() == []
+    with pytest.raises(BadInput, match=r"no samples .* accuracy of nothing.*at least one image"):
+        _ = outcome.robust_accuracy
+
+
+@pytest.mark.parametrize("name", ["pgd", "square", "transfer"])
+def test_one_image_is_a_batch(name: str):
+    outcome = antiadv.attack(TOY.model, TOY.x[:1], TOY.y[:1], name, Linf(0.125))
+    assert len(outcome.records) == 1
+    assert outcome.robust_accuracy == 0
+
+
+def test_nothing_handed_in_is_changed():
+    net = small_net().requires_grad_(True)
+    x = torch.rand(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    y = net(x).argmax(1).detach()
+    state = {k: v.clone() for k, v in net.state_dict().items()}
+    before, labels, dice = x.clone(), y.clone(), torch.get_rng_state()
+    antiadv.attack(antiadv.AntiAdversary(net), x, y, "pgd:steps=2", Linf(0.05))
+    assert same(x, before)
+    assert same(y, labels)
+    assert same(torch.get_rng_state(), dice)
+    assert not net.training
+    assert all(p.grad is None and p.requires_grad for p in net.parameters())
+    assert all(same(v, state[k]) for k, v in net.state_dict().items())
+    assert not any(m._forward_hooks for m in net.modules()), "the meter took its hook away"
+
+
+def test_the_meter_takes_its_hook_away_when_an_attack_fails():
+    def fail(*_: object) -> torch.Tensor:
+        raise RuntimeError("on purpose")
+
+    with pytest.raises(RuntimeError, match="on purpose"):
+        antiadv.attack(TOY.model, TOY.x, TOY.y, Odd(fail), Linf(0.1))
+    assert not TOY.model._forward_hooks
+
+
+# ---------------------------------------------------------------- the doors
+
+
+class Answer(torch.nn.Module):
+    """Answers every image with the same row of scores."""
+
+    def __init__(self, *row: float) -> None:
+        super().__init__()
+        self.row = torch.tensor([row])
+        self.eval()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.row.repeat(len(x), 1) + 0 * x.flatten(1).sum(1, keepdim=True)
+
+
+X, Y = torch.full((2, 3, 4, 4), 0.5), torch.tensor([0, 1])
+DOORS = {
+    "integer images": (lambda: (TOY.model, (X * 255).byte(), Y), "floating point.*uint8.*Divide bytes by 255"),
+    "too bright": (lambda: (TOY.model, X + 0.6, Y), r"in \[0, 1\].*found \[1.1, 1.1\].*normalisation inside"),
+    "too dark": (lambda: (TOY.model, X - 0.6, Y), r"in \[0, 1\].*found \[-0.1, -0.1\].*normalisation inside"),
+    "images that are no numbers": (lambda: (TOY.model, X * torch.nan, Y), r"in \[0, 1\].*nan"),
+    "one image without a batch": (lambda: (TOY.model, X[0, 0, 0], Y), r"a batch.*\(4,\).*batch dimension"),
+    "an array": (lambda: (TOY.model, X.numpy(), Y), "torch tensor.*ndarray.*as_tensor"),
+    "training mode": (lambda: (Answer(0.0, 1.0).train(), X, Y), r"evaluation mode.*training mode.*\.eval\(\)"),
+    "a function": (lambda: (lambda x: x, X, Y), r"nn\.Module.*function.*Wrap"),
+    "one column": (lambda: (Answer(2.0), X, Y), r"one score per class.*single column.*torch\.cat"),
+    "softmax": (lambda: (Answer(0.25, 0.75), X, Y), "logits.*probabilities.*Remove the softmax"),
+    "NaN scores": (lambda: (Answer(math.nan, 1.0), X, Y), "finite.*2 of 2.*row 0.*Check the weights"),
+    "infinite scores": (lambda: (Answer(math.inf, 1.0), X, Y), "finite.*2 of 2"),
+    "a label too high": (lambda: (Answer(3.0, 1.0), X, Y + 1), r"labels.*0 … 1.*found 2.*Check the classes"),
+    "a label too low": (lambda: (Answer(3.0, 1.0), X, Y - 1), r"labels.*0 … 1.*found -1"),
+    "labels as floats": (lambda: (TOY.model, X, Y.float()), r"whole numbers.*\(2\).*float32"),
+    "too few labels": (lambda: (TOY.model, X, Y[:1]), r"one per image \(2\).*\(1,\)"),
+    "a grid of scores": (lambda: (torch.nn.Identity().eval(), X, Y), r"\[N, K\].*\(2, 3, 4, 4\).*Flatten"),
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_bad_input_is_named_at_the_door(door: str):
+    make, message = DOORS[door]
+    model, x, y = make()
+    with pytest.raises(BadInput, match=message):
+        antiadv.attack(model, x, y, "pgd", Linf(0.1))
+
+
+@pytest.mark.parametrize(
+    ("attack", "words", "kind", "message"),
+    [
+        (Chessboard(), {"ball": L2(0.5)}, BadInput, r"chessboard works in linf.*l2:0\.5.*Change the threat"),
+        ("pgd", {"access": Access.SCORES}, AccessDenied, "pgd needs gradients.*grants scores.*Grant access=gradients"),
+        ("transfer", {"access": Access.GRADIENTS}, AccessDenied, "transfer needs internals.*grants gradients"),
+        ("pgd", {"ball": Linf(math.inf)}, BadInput, r"finite radius.*linf:inf.*linf:8/255"),
+        ("pgd", {"queries": 0}, BadSpec, "at least one query.*queries=0"),
+        ("pgd", {"ids": torch.tensor([1, 2, 3])}, BadInput, r"one each \(2\).*\(3,\)"),
+        ("pdg", {}, BadSpec, "unknown attack 'pdg'.*did you mean pgd"),
+        ("pgd:step=3", {}, BadSpec, "no option 'step'.*did you mean step"),
+    ],
+)
+def test_an_attack_that_cannot_work_is_refused_before_the_model_runs(attack, words, kind, message):
+    seen = []
+    model = halfspace(math.inf).model
+    model.register_forward_hook(lambda *_: seen.append(1))
+    with pytest.raises(kind, match=message):
+        antiadv.attack(model, X, Y, attack, **{"ball": Linf(0.1), **words})
+    assert not seen
+
+
+def test_rounding_at_the_edge_of_the_box_is_forgiven():
+    x = torch.cat([TOY.x[:1] * 0 - 1e-6, TOY.x[:1] * 0 + 1 + 1e-6])
+    outcome = antiadv.attack(TOY.model, x, TOY.model(x).argmax(1), "pgd:steps=2", Linf(0.01))
+    assert outcome.images.min() >= 0
+    assert outcome.images.max() <= 1
+
+
+def test_an_outcome_is_a_value():
+    outcome = antiadv.attack(TOY.model, TOY.x, TOY.y, "pgd:steps=2", Linf(0.08))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        outcome.records = []  # type: ignore[misc]

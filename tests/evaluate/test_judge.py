@@ -1,0 +1,113 @@
+"""The judge believes no attack: what comes back is put into the box, what is no number is the clean image, what lies
+outside the ball has fooled nobody, and an attack cannot reach the facts it is judged by."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+import antiadv
+from antiadv import L2, Linf
+from antiadv.core.errors import BadInput
+from antiadv.evaluate.judge import tidy
+from tests.evaluate.probes import Odd, same
+from tests.toys import halfspace
+
+TOY = halfspace(math.inf, n=6, distance=0.1)
+
+
+def across(x: Tensor, y: Tensor, by: float) -> Tensor:
+    """Straight over the boundary."""
+    return x - by * (1.0 - 2.0 * y).view(-1, 1, 1, 1) * TOY.model.w.sign()
+
+
+def judged(do, ball=Linf(0.125)):
+    return antiadv.attack(TOY.model, TOY.x, TOY.y, Odd(do), ball)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_what_is_no_number_counts_as_the_clean_image(value: float):
+    def attack(oracle, x, y, ball, draws):
+        z = across(x, y, 0.12)
+        z[1, 0, 0, 0] = value  # one pixel of one image
+        return z
+
+    outcome = judged(attack)
+    assert outcome.fooled.tolist() == [True, False, True, True, True, True]
+    assert same(outcome.images[1], TOY.x[1])
+    assert outcome.records[1].distance == 0
+    assert outcome.records[1].attacked == outcome.records[1].clean
+
+
+def test_images_outside_the_box_are_judged_inside_it():
+    outcome = judged(lambda oracle, x, y, ball, draws: across(x, y, 5.0), Linf(1.0))
+    assert outcome.images.min() == 0
+    assert outcome.images.max() == 1
+    assert max(r.distance for r in outcome.records) <= 1
+
+
+def test_an_image_outside_the_ball_has_fooled_nobody():
+    far = judged(lambda oracle, x, y, ball, draws: across(x, y, 0.13))
+    assert [r.attacked != r.label for r in far.records] == [True] * 6
+    assert not far.fooled.any()
+    assert far.robust_accuracy == 1
+    assert [r.distance for r in far.records] == pytest.approx([0.13] * 6)
+    assert judged(lambda oracle, x, y, ball, draws: across(x, y, 0.125)).fooled.all()
+
+
+def test_the_distance_is_measured_in_the_norm_of_the_threat():
+    z = TOY.x + 0.01
+    outcome = judged(lambda oracle, x, y, ball, draws: z, L2(1.0))
+    assert [r.distance for r in outcome.records] == pytest.approx([0.01 * math.sqrt(48)] * 6, rel=1e-5)
+
+
+def test_an_attack_cannot_reach_the_facts():
+    def vandal(oracle, x, y, ball, draws):
+        z = across(x, y, 0.5)
+        x.copy_(z)  # "it was never moved"
+        y.fill_(3)
+        draws.keys.fill_(0)
+        return z
+
+    x, y = TOY.x.clone(), TOY.y.clone()
+    outcome = judged(vandal)
+    assert not outcome.fooled.any()
+    assert [r.label for r in outcome.records] == TOY.y.tolist()
+    assert min(r.distance for r in outcome.records) > 0.4
+    assert same(TOY.x, x)
+    assert same(TOY.y, y)
+
+
+def test_what_an_attack_spent_is_read_from_the_ledger():
+    def ask(oracle, x, y, ball, draws):
+        oracle.labels(x)
+        rows = torch.tensor([1, 3])
+        oracle[rows].labels(x[rows].repeat_interleave(2, 0))
+        return x
+
+    assert [r.queries for r in judged(ask).records] == [1, 3, 1, 3, 1, 1]
+    assert [r.gradients for r in judged(ask).records] == [0] * 6
+
+
+def test_images_of_another_shape_are_refused():
+    with pytest.raises(BadInput, match=r"images like x, \(6, 3, 4, 4\); found \(1, 3, 4, 4\)"):
+        judged(lambda oracle, x, y, ball, draws: x[:1])
+
+
+def test_a_float64_answer_is_judged_as_the_images_are():
+    outcome = judged(lambda oracle, x, y, ball, draws: across(x, y, 0.12).double())
+    assert outcome.images.dtype == torch.float32
+    assert outcome.fooled.all()
+
+
+def test_tidy_is_idempotent_and_keeps_good_images():
+    dice = torch.Generator().manual_seed(0)
+    x, z = torch.rand(5, 2, 3, generator=dice), torch.rand(5, 2, 3, generator=dice) * 2 - 0.5
+    z[2, 1, 1] = math.nan
+    once = tidy(x, z)
+    assert same(tidy(x, once), once)
+    assert same(tidy(z.clamp(0, 1), x), x)
+    assert same(once[2], x[2])

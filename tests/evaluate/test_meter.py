@@ -1,0 +1,78 @@
+"""The receipt counts the images through the base network, forward and backward: what hooks of the test's own saw, and
+for the anti-adversary layer exactly K + 1 forwards and K backwards a query."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+import antiadv
+from antiadv import AntiAdversary, Linf
+from antiadv.evaluate.meter import Meter, versions
+from tests.evaluate.probes import Odd, Passes
+from tests.toys import halfspace, small_net
+
+ATTACKS = ("pgd:steps=4", "square:steps=6", "transfer")
+
+
+@pytest.mark.parametrize("steps", [None, 0, 1, 3])
+@pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.parametrize("batch", [256, 2])
+def test_the_receipt_is_what_hooks_saw(steps: int | None, attack: str, batch: int):
+    net = small_net()
+    x = torch.rand(5, 3, 8, 8, generator=torch.Generator().manual_seed(1))
+    y = net(x).argmax(1)
+    y[3] = (y[3] + 1) % 10  # one is wrong from the start
+    seen = Passes(net)
+    outcome = antiadv.attack(net if steps is None else AntiAdversary(net, steps), x, y, attack, Linf(0.01), batch=batch)
+    assert (outcome.receipt.forwards, outcome.receipt.backwards) == (seen.forwards, seen.backwards)
+    assert seen.forwards > 2 * len(x)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 5])
+@pytest.mark.parametrize("attack", ["pgd:steps=4", "square:steps=6"])
+@pytest.mark.parametrize("batch", [256, 1])
+def test_the_layer_costs_k_and_one_forwards_and_k_backwards_a_query(steps: int, attack: str, batch: int):
+    toy = halfspace(math.inf, n=6, distance=0.1)
+    outcome = antiadv.attack(AntiAdversary(toy.model, steps), toy.x, toy.y, attack, Linf(0.08), batch=batch)
+    queries = sum(r.queries for r in outcome.records)
+    gradients = sum(r.gradients for r in outcome.records)
+    looks = 2 * len(toy.x)  # the judge's, at x and at z; each time the bare classifier is asked too
+    assert queries > 0
+    assert outcome.receipt.forwards == (steps + 1) * (queries + looks) + looks
+    assert outcome.receipt.backwards == steps * (queries + looks) + gradients
+
+
+def test_work_on_the_attackers_own_model_is_metered_and_not_charged():
+    toy = halfspace(math.inf, n=6, distance=0.1)
+    outcome = antiadv.attack(AntiAdversary(toy.model), toy.x, toy.y, "transfer", Linf(0.08))
+    assert [r.queries for r in outcome.records] == [0] * 6
+    looks = 2 * 6
+    assert outcome.receipt.forwards == 3 * looks + looks + 21 * 6  # 20 steps and the last iterate, on f
+    assert outcome.receipt.backwards == 2 * looks + 20 * 6
+
+
+def test_an_attack_that_asks_nothing_costs_the_judges_looks():
+    toy = halfspace(math.inf, n=6)
+    outcome = antiadv.attack(toy.model, toy.x, toy.y, Odd(lambda oracle, x, y, ball, draws: x), Linf(0.1))
+    assert (outcome.receipt.forwards, outcome.receipt.backwards) == (12, 0)
+
+
+def test_nothing_is_counted_outside_the_context():
+    toy = halfspace(math.inf, n=6)
+    toy.model(toy.x)
+    with Meter(toy.model) as meter:
+        toy.model(toy.x[:2])
+    toy.model(toy.x)
+    assert meter.forwards == 2
+
+
+def test_a_receipt_says_where_and_with_what():
+    toy = halfspace(math.inf, n=2)
+    receipt = antiadv.attack(toy.model, toy.x, toy.y, "pgd:steps=2", Linf(0.05)).receipt
+    assert receipt.device.startswith("cpu ")
+    assert receipt.versions["torch"] == torch.__version__
+    assert set(versions()) == {"antiadv", "torch", "python"}
+    assert 0 <= receipt.seconds < 60

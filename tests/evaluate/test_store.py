@@ -1,0 +1,337 @@
+"""The store: what goes in comes out; a file that is truncated, foreign, edited, renamed or of another format is named
+and refused, never half-read; leftovers of a killed writer are ignored."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from antiadv.core.errors import StoreMismatch, StoreUnwritable
+from antiadv.evaluate import Store, evaluate
+from antiadv.evaluate.cell import FORMAT, Job
+from antiadv.evaluate.shard import run_shard
+from tests.evaluate.probes import RECEIPT, cell, record, same, world
+
+CELL = cell()
+
+
+def fill(root: Path, *shards: range) -> Store:
+    store = Store(root)
+    for ids in shards:
+        store.append(CELL, [record(i, attacked=i % 4, queries=i) for i in ids], RECEIPT)
+    return store
+
+
+def shard_files(root: Path) -> list[Path]:
+    return sorted(root.glob("*/*.json.gz"))
+
+
+def edit(path: Path, change: Callable[[list[bytes]], None]) -> None:
+    """Unpack, change the lines, pack again: what a person with an editor would do."""
+    lines = gzip.decompress(path.read_bytes()).split(b"\n")
+    change(lines)
+    path.write_bytes(gzip.compress(b"\n".join(lines), mtime=0))
+
+
+# ---------------------------------------------------------------- what goes in comes out
+
+
+def test_records_and_receipts_come_back_as_they_were(tmp_path: Path):
+    store = fill(tmp_path, range(8, 12), range(4))
+    assert store.read(CELL) == [record(i, attacked=i % 4, queries=i) for i in (0, 1, 2, 3, 8, 9, 10, 11)]
+    assert store.receipts(CELL) == [RECEIPT, RECEIPT]
+    assert store.done(CELL) == {0, 1, 2, 3, 8, 9, 10, 11}
+    assert store.read(dataclasses.replace(CELL, samples=range(2, 10))) == [
+        record(i, attacked=i % 4, queries=i) for i in (2, 3, 8, 9)
+    ]
+
+
+def test_records_of_a_real_shard_come_back_exactly(tmp_path: Path):
+    found = run_shard(Job(CELL, tuple(range(20))), world())
+    store = Store(tmp_path)
+    store.append(CELL, found.records, found.receipt)
+    assert store.read(CELL) == found.records
+    assert store.receipts(CELL) == [found.receipt]
+
+
+def test_records_with_gaps_and_in_any_order_are_kept(tmp_path: Path):
+    store = Store(tmp_path)
+    path = store.append(CELL, [record(i) for i in (7, 3, 5)], RECEIPT)
+    assert path.name == "000003-000007-3.json.gz"
+    assert store.done(CELL) == {3, 5, 7}
+    assert [r.sample for r in store.read(CELL)] == [3, 5, 7]
+
+
+def test_overlapping_files_give_each_sample_once(tmp_path: Path):
+    store = fill(tmp_path, range(6))
+    store.append(CELL, [record(i, queries=99) for i in range(4, 9)], RECEIPT)
+    assert [r.sample for r in store.read(CELL)] == list(range(9))
+    assert [r.queries for r in store.read(CELL)] == [0, 1, 2, 3, 4, 5, 99, 99, 99], "the first file by name counts"
+    assert store.done(CELL) == set(range(9))
+
+
+def test_opening_and_reading_write_nothing(tmp_path: Path):
+    store = Store(tmp_path / "results")
+    assert store.done(CELL) == set()
+    assert store.read(CELL) == []
+    assert store.cells() == []
+    assert not (tmp_path / "results").exists()
+
+
+def test_equal_records_are_equal_bytes(tmp_path: Path):
+    for name in "ab":
+        fill(tmp_path / name, range(5))
+    a, b = (shard_files(tmp_path / name)[0] for name in "ab")
+    assert a.read_bytes() == b.read_bytes()
+    store = Store(tmp_path / "c")
+    path = store.append(CELL, store_read_back(tmp_path / "a")[::-1], dataclasses.replace(RECEIPT, seconds=99.0))
+    lines = [gzip.decompress(p.read_bytes()).split(b"\n")[1] for p in (a, path)]
+    assert lines[0] == lines[1], "another receipt, another order: the same second line"
+
+
+def store_read_back(root: Path) -> list:
+    return Store(root).read(CELL)
+
+
+def test_a_thousand_records_are_small(tmp_path: Path):
+    found = run_shard(Job(CELL, tuple(range(1000))), world())
+    path = Store(tmp_path).append(CELL, found.records, found.receipt)
+    assert path.stat().st_size < 40_000
+
+
+def test_cells_are_what_was_stored(tmp_path: Path):
+    stored = [
+        cell("pgd", range(3, 7)),
+        cell("square", range(2), threat="linf:2/255,queries=10", seed=7),
+        cell("transfer:attack=(pgd:steps=3)", range(4), defence="anti_adversary:steps=1", threat="l2:0.5"),
+    ]
+    store = Store(tmp_path)
+    for c in stored:
+        store.append(c, [record(i) for i in c.samples], RECEIPT)
+    store.prepare(cell("pgd", seed=99))  # made, and nothing stored
+    found = store.cells()
+    assert sorted(found, key=lambda c: c.key) == sorted(stored, key=lambda c: c.key)
+    assert {c.key: c.samples for c in found} == {c.key: c.samples for c in stored}
+
+
+def test_a_cell_describes_itself(tmp_path: Path):
+    fill(tmp_path, range(2))
+    said = json.loads((tmp_path / CELL.key / "cell.json").read_text())
+    assert said["format"] == FORMAT
+    assert said["key"] == CELL.key
+    assert said["cell"]["attack"] == "pgd:steps=3"
+    assert "steps=3,step_size=0.25,restarts=1,random_start=true@1" in said["identity"]["attack"]
+
+
+# ---------------------------------------------------------------- what is refused
+
+
+def header(change: Callable[[dict], None]) -> Callable[[list[bytes]], None]:
+    def apply(lines: list[bytes]) -> None:
+        said = json.loads(lines[0])
+        change(said)
+        lines[0] = json.dumps(said, separators=(",", ":")).encode()
+
+    return apply
+
+
+def flip(lines: list[bytes]) -> None:
+    columns = json.loads(lines[1])
+    columns["attacked"][0] ^= 1
+    lines[1] = json.dumps(columns, separators=(",", ":")).encode()
+
+
+EDITS = {
+    "a flipped record": (flip, "edited"),
+    "an edited receipt": (header(lambda h: h["receipt"].update(seconds=0.0)), "edited"),
+    "a line more": (lambda lines: lines.append(b"{}"), "not a shard"),
+    "a tail": (lambda lines: lines.__setitem__(2, b"x"), "edited"),
+    "a line less": (lambda lines: lines.pop(1), "not a shard"),
+    "a header that is a list": (lambda lines: lines.__setitem__(0, b"[1]"), "not a shard"),
+    "a header without a key": (header(lambda h: h.pop("key")), "not a shard"),
+    "no JSON": (lambda lines: lines.__setitem__(1, b"{"), "not a shard"),
+    "another format": (header(lambda h: h.update(format=FORMAT + 1)), f"format {FORMAT + 1}; this version reads"),
+    "another cell": (header(lambda h: h.update(key="0" * 20)), "belongs to another cell"),
+}
+
+
+@pytest.mark.parametrize("what", EDITS)
+def test_an_edited_file_is_named_and_refused(tmp_path: Path, what: str):
+    store = fill(tmp_path, range(3), range(3, 6))
+    change, message = EDITS[what]
+    path = shard_files(tmp_path)[1]
+    edit(path, change)
+    with pytest.raises(StoreMismatch, match=message) as error:
+        store.read(CELL)
+    assert str(path) in str(error.value)
+    with pytest.raises(StoreMismatch):
+        store.receipts(CELL)
+
+
+def test_a_file_cut_anywhere_is_refused(tmp_path: Path):
+    store = fill(tmp_path, range(3))
+    (path,) = shard_files(tmp_path)
+    whole = path.read_bytes()
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        with pytest.raises(StoreMismatch, match="truncated") as error:
+            store.read(CELL)
+        assert str(path) in str(error.value)
+    path.write_bytes(whole)
+    assert len(store.read(CELL)) == 3
+
+
+def test_a_file_with_any_byte_flipped_is_refused(tmp_path: Path):
+    store = fill(tmp_path, range(3))
+    (path,) = shard_files(tmp_path)
+    whole = path.read_bytes()
+    records = store.read(CELL)
+    for place in range(10, len(whole)):  # the first ten bytes are gzip's own: flags, time, system
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x10]) + whole[place + 1 :])
+        try:
+            found = store.read(CELL)
+        except StoreMismatch:
+            continue
+        assert found == records, f"byte {place} changed the records and nobody noticed"
+
+
+def test_a_foreign_file_is_named_and_refused(tmp_path: Path):
+    store, other = fill(tmp_path, range(3)), cell("square")
+    foreign = store.append(other, [record(i) for i in range(3, 6)], RECEIPT)
+    copied = shutil.copy(foreign, tmp_path / CELL.key)
+    with pytest.raises(StoreMismatch, match=f"belongs to another cell.*{other.key}") as error:
+        store.read(CELL)
+    assert str(copied) in str(error.value)
+
+
+def test_a_renamed_file_is_named_and_refused(tmp_path: Path):
+    store = fill(tmp_path, range(3))
+    (path,) = shard_files(tmp_path)
+    renamed = path.rename(path.with_name("000003-000005-3.json.gz"))
+    with pytest.raises(StoreMismatch, match="renamed: it holds 000000-000002-3") as error:
+        store.read(CELL)
+    assert str(renamed) in str(error.value)
+
+
+def test_a_name_the_store_does_not_give_is_refused(tmp_path: Path):
+    store = fill(tmp_path, range(3))
+    odd = tmp_path / CELL.key / "copy of 000000-000002-3.json.gz"
+    shutil.copy(shard_files(tmp_path)[0], odd)
+    for ask in (store.read, store.done, store.receipts):
+        with pytest.raises(StoreMismatch, match="not named as the store names files") as error:
+            ask(CELL)
+        assert str(odd) in str(error.value)
+
+
+CELL_EDITS = {
+    "no JSON": (lambda said: "{", "does not describe a cell"),
+    "a list": (lambda said: "[]", "does not describe a cell"),
+    "no cell": (lambda said: json.dumps({k: v for k, v in said.items() if k != "cell"}), "does not describe a cell"),
+    "an old format": (lambda said: json.dumps(said | {"format": 0}), "format 0; this version reads"),
+    "another seed": (lambda said: json.dumps(said | {"cell": said["cell"] | {"seed": 3}}), "edited, moved"),
+    "another identity": (lambda said: json.dumps(said | {"identity": {}}), "edited, moved"),
+    "an unknown attack": (
+        lambda said: json.dumps(said | {"cell": said["cell"] | {"attack": "warp"}}),
+        "unknown attack 'warp'",
+    ),
+    "a word too many": (lambda said: json.dumps(said | {"cell": said["cell"] | {"colour": 1}}), "unknown here"),
+    "a word missing": (lambda said: json.dumps(said | {"cell": {"seed": 1}}), "unknown here"),
+}
+
+
+@pytest.mark.parametrize("what", CELL_EDITS)
+def test_an_edited_description_is_named_and_refused(tmp_path: Path, what: str):
+    store = fill(tmp_path, range(3))
+    change, message = CELL_EDITS[what]
+    path = tmp_path / CELL.key / "cell.json"
+    path.write_text(change(json.loads(path.read_text())))
+    for ask in (store.cells, lambda: store.append(CELL, [record(3)], RECEIPT)):
+        with pytest.raises(StoreMismatch, match=message) as error:
+            ask()
+        assert str(path) in str(error.value)
+    assert len(shard_files(tmp_path)) == 1, "nothing was added to a folder that is not what it says"
+
+
+def test_a_moved_folder_is_refused(tmp_path: Path):
+    store = fill(tmp_path, range(3))
+    (tmp_path / CELL.key).rename(tmp_path / "elsewhere")
+    with pytest.raises(StoreMismatch, match="its folder is elsewhere"):
+        store.cells()
+
+
+# ---------------------------------------------------------------- leftovers, images, disks
+
+
+def test_leftovers_are_ignored_and_old_ones_swept(tmp_path: Path):
+    store = fill(tmp_path, range(3))
+    folder = tmp_path / CELL.key
+    old, new = folder / ".000003-000005-3.json.gz.aaaa.tmp", folder / ".000003-000005-3.json.gz.bbbb.tmp"
+    for path in (old, new):
+        path.write_bytes(b"half a fi")
+    two_hours_ago = time.time() - 7200
+    os.utime(old, (two_hours_ago, two_hours_ago))
+    assert store.done(CELL) == {0, 1, 2}
+    assert len(store.read(CELL)) == 3
+    assert len(store.cells()) == 1
+    assert old.exists(), "reading removes nothing"
+    store.append(CELL, [record(3)], RECEIPT)
+    assert not old.exists()
+    assert new.exists(), "somebody may be writing it"
+
+
+def test_writing_leaves_no_leftovers(tmp_path: Path):
+    fill(tmp_path, range(3), range(3, 6))
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
+def test_kept_images_match_the_records(tmp_path: Path):
+    asked, here = cell("pgd:steps=3", range(60), threat="linf:8/255"), world()
+    evaluate([asked], tmp_path, shard=8, world=here, keep_images=True)
+    store = Store(tmp_path)
+    files = sorted(tmp_path.glob("*/*.safetensors"))
+    assert [f.stem for f in files] == [f.name.removesuffix(".json.gz") for f in shard_files(tmp_path)]
+    kept = [load_file(f) for f in files]
+    ids, z = torch.cat([k["samples"] for k in kept]), torch.cat([k["images"] for k in kept])
+    records = store.read(asked)
+    assert ids.tolist() == [r.sample for r in records]
+    x = here.data("cifar10").images(ids)
+    assert [r.distance for r in records] == pytest.approx(asked.threat.ball.distance(x, z).tolist(), rel=1e-8)
+    with torch.no_grad():
+        assert [r.attacked for r in records] == here.model(asked.model)(z).argmax(1).tolist()
+    assert any(r.attacked != r.clean for r in records)
+
+
+def test_images_follow_their_records_into_order(tmp_path: Path):
+    records = [record(i) for i in (5, 2, 9)]
+    images = torch.tensor([5.0, 2.0, 9.0]).view(3, 1, 1, 1).expand(3, 3, 2, 2)
+    Store(tmp_path).append(CELL, records, RECEIPT, images)
+    (path,) = tmp_path.glob("*/*.safetensors")
+    kept = load_file(path)
+    assert kept["samples"].tolist() == [2, 5, 9]
+    assert same(kept["images"][:, 0, 0, 0], torch.tensor([2.0, 5.0, 9.0]))
+
+
+def test_images_are_kept_only_on_request(tmp_path: Path):
+    evaluate([cell(samples=range(4))], tmp_path, world=world())
+    assert not list(tmp_path.rglob("*.safetensors"))
+
+
+def test_a_store_that_is_a_file_is_unwritable(tmp_path: Path):
+    """What fails for root too."""
+    (tmp_path / "file").write_text("here already")
+    for root in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(StoreUnwritable, match=r"cannot be written .*make it writable") as error:
+            Store(root).append(CELL, [record()], RECEIPT)
+        assert str(root) in str(error.value)
+        assert "\n" not in str(error.value)
+    assert (tmp_path / "file").read_text() == "here already"

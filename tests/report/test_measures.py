@@ -1,0 +1,158 @@
+"""Numbers are functions of records, held against values computed by hand; no data is not zero."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from antiadv import L2, Linf
+from antiadv.core.errors import BadInput
+from antiadv.report.measures import (
+    Difference,
+    Share,
+    clean_accuracy,
+    median_queries,
+    paired,
+    paired_by,
+    right,
+    robust_accuracy,
+    share,
+    standing,
+)
+from tests.evaluate.probes import record
+
+BALL = Linf(8 / 255)
+STANDS, FELL, WRONG = ({}, {"attacked": 5, "distance": 8 / 255}, {"clean": 5, "attacked": 5})
+
+
+# Wilson by hand, z = 1.959964, z² = 3.841459: (p + z²/2n ± z·√(p(1−p)/n + z²/4n²)) / (1 + z²/n)
+@pytest.mark.parametrize(
+    ("count", "n", "low", "high"),
+    [
+        (8, 10, 0.490162, 0.943318),
+        (0, 10, 0.0, 0.277533),
+        (10, 10, 0.722467, 1.0),
+        (50, 100, 0.403832, 0.596168),
+        (1, 1, 0.206549, 1.0),
+    ],
+)
+def test_the_interval_is_wilsons(count: int, n: int, low: float, high: float):
+    found = share(count, n)
+    assert found.value == count / n
+    assert found.n == n
+    assert (found.low, found.high) == pytest.approx((low, high), abs=1e-6)
+
+
+@given(st.integers(1, 2000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
+def test_the_interval_is_wilsons_for_any_count(pair: tuple[int, int]):
+    count, n = pair
+    p, z = count / n, 1.959963984540054
+    middle, half = p + z * z / (2 * n), z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    found = share(count, n)
+    expected = ((middle - half) / (1 + z * z / n), (middle + half) / (1 + z * z / n))
+    assert (found.low, found.high) == pytest.approx(expected, abs=1e-9)
+    assert 0 <= found.low <= found.value + 1e-12
+    assert found.value <= found.high + 1e-12 <= 1 + 2e-12
+
+
+def verdicts(gained: int, lost: int, both: int = 3, neither: int = 2) -> tuple[list, list]:
+    """Records of two cells with so many samples that stand only in the second, only in the first, in both, in none."""
+    first = [FELL] * gained + [STANDS] * lost + [STANDS] * both + [FELL] * neither
+    second = [STANDS] * gained + [FELL] * lost + [STANDS] * both + [FELL] * neither
+    return [record(i, **w) for i, w in enumerate(first)], [record(i, **w) for i, w in enumerate(second)]
+
+
+# exact McNemar by hand: twice the tail of a fair coin, at most 1
+@pytest.mark.parametrize(
+    ("gained", "lost", "p"),
+    [
+        (6, 1, 2 * (1 + 7) / 2**7),
+        (1, 6, 2 * (1 + 7) / 2**7),
+        (0, 5, 2 / 2**5),
+        (10, 2, 2 * (1 + 12 + 66) / 2**12),
+        (3, 3, 1.0),
+        (0, 1, 1.0),
+        (0, 0, 1.0),
+    ],
+)
+def test_the_p_value_is_mcnemars(gained: int, lost: int, p: float):
+    found = paired(*verdicts(gained, lost), BALL)
+    n = gained + lost + 5
+    assert found == Difference((gained - lost) / n, gained, lost, pytest.approx(p), n)
+
+
+def test_only_common_samples_are_paired():
+    first = [record(i, **FELL) for i in range(6)]
+    second = [record(i) for i in range(4, 10)]
+    found = paired(first, second, BALL)
+    assert (found.n, found.gained, found.lost, found.value) == (2, 2, 0, 1.0)
+    with pytest.raises(BadInput, match="no sample in common"):
+        paired(first[:2], second, BALL)
+
+
+def test_pairs_may_be_judged_by_anything():
+    first, second = [record(0, **WRONG), record(1)], [record(0), record(1)]
+    assert paired_by(first, second, right) == Difference(0.5, 1, 0, 1.0, 2)
+
+
+@pytest.mark.parametrize(
+    ("words", "stands"),
+    [
+        (STANDS, True),
+        (FELL, False),
+        (WRONG, False),
+        ({"attacked": 5, "distance": 9 / 255}, True),  # it fell, but outside the ball
+        ({"attacked": 5, "distance": 8 / 255 + 1e-7}, False),  # rounding is forgiven
+        ({"clean": 5, "attacked": 3}, False),  # wrong before, right after: broken from the start
+        ({"clean": 5, "attacked": 5, "distance": 9 / 255}, False),
+        ({"draws": 3, "clean_right": 2, "attacked_right": 2}, True),
+        ({"draws": 3, "clean_right": 2, "attacked_right": 1}, False),
+        ({"draws": 2, "clean_right": 1, "attacked_right": 2}, False),  # half is no majority
+    ],
+)
+def test_standing(words: dict, stands: bool):
+    assert standing(record(**words), BALL) is stands
+
+
+def test_a_new_radius_needs_no_new_run():
+    records = [record(i, attacked=5, distance=d) for i, d in enumerate((0.01, 0.02, 0.03, 0.04))]
+    assert [robust_accuracy(records, Linf(eps)).value for eps in (0.005, 0.025, 0.04)] == [1.0, 0.5, 0.0]
+    assert robust_accuracy(records, L2(0.015)).value == 0.75
+
+
+def test_accuracies_count_what_they_say():
+    records = [record(0), record(1, **FELL), record(2, **WRONG), record(3)]
+    assert robust_accuracy(records, BALL).value == 0.5
+    assert clean_accuracy(records).value == 0.75
+
+
+def test_median_queries_are_of_those_that_were_right_and_fell():
+    records = [
+        record(0, **FELL, queries=10),
+        record(1, **FELL, queries=40),
+        record(2, **FELL, queries=30),
+        record(3, queries=9999),  # stood
+        record(4, **WRONG, queries=0),
+        record(5, attacked=5, distance=1.0, queries=1),  # outside
+    ]
+    assert median_queries(records, BALL) == 30
+    assert median_queries(records[:2], BALL) == 25
+    assert median_queries(records[3:], BALL) is None
+
+
+def test_no_records_is_not_zero():
+    for measure in (clean_accuracy, lambda r: robust_accuracy(r, BALL)):
+        with pytest.raises(BadInput, match="no records to measure; evaluate"):
+            measure([])
+    with pytest.raises(BadInput, match="no sample in common"):
+        paired([], [], BALL)
+
+
+def test_numbers_as_they_are_printed():
+    assert str(Share(0.8, 0.490162, 0.943318, 10)) == "80.0 [49.0, 94.3]"
+    assert str(Difference(0.125, 6, 1, 0.125, 40)) == "+12.5 (p 0.12)"
+    assert str(Difference(-0.05, 0, 2, 0.5, 40)) == "-5.0 (p 0.5)"
+    assert str(Difference(0.5, 80, 0, 1.6e-24, 160)) == "+50.0 (p 1.6e-24)"
