@@ -3,7 +3,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 
-.PHONY: demo test check format clean
+.PHONY: demo test check format docs clean
 
 demo: .venv/ready
 	$(BIN)/antiadv demo
@@ -19,6 +19,10 @@ check: .venv/ready
 format: .venv/ready
 	$(BIN)/ruff format src tests scripts
 	$(BIN)/ruff check --fix src tests scripts
+
+# the pages that are made of facts
+docs: .venv/ready
+	$(BIN)/python scripts/make_docs.py
 
 # the environment, with the versions that were tested; made anew when they change
 .venv/ready: pyproject.toml constraints.txt

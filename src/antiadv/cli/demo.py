@@ -11,7 +11,7 @@ from antiadv.report.verdict import verdict
 
 MODEL, DEFENCE = "compact:trades", "anti_adversary"
 ATTACKS = (("square", "linf:8/255,queries=100"), ("pgd", "linf:8/255"), ("transfer", "linf:8/255"))
-SAMPLES = range(100)
+SAMPLES = range(64)
 
 
 def cells(world: World) -> list[Cell]:
@@ -33,7 +33,7 @@ def command(
     world, facts = World(device), Store(store)
     todo = cells(world)
     with show.progress(quiet=json) as tell:
-        evaluate(todo, facts, shard=50, world=world, progress=tell)
+        evaluate(todo, facts, shard=16, world=world, progress=tell)
     found = rows(facts, todo)
     if json:
         show.print_json({"store": str(store), "rows": [r.json() for r in found], "verdict": verdict(found)})

@@ -38,7 +38,7 @@ class AntiAdversary(Defence):
 
     >>> import torch
     >>> g = AntiAdversary(torch.nn.Linear(4, 3).eval(), steps=2, step_size=0.1)
-    >>> g(torch.rand(5, 4)).shape
+    >>> g(torch.full((5, 4), 0.5)).shape
     torch.Size([5, 3])
     """
 
