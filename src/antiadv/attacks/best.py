@@ -26,7 +26,7 @@ class Best:
     def standing(self) -> Tensor:
         """The rows that go on: not fooled yet, and able to pay for a query."""
         rows = (~self.fooled).nonzero().squeeze(1)
-        return rows[self._solvent(rows)]
+        return rows[solvent(self._oracle, rows)]
 
     def offer(self, rows: Tensor, z: Tensor, s: Tensor) -> Tensor:
         m, fooled = self._oracle.margin(s, self._y[rows]), self._oracle.fooled(s, self._y[rows])
@@ -34,9 +34,11 @@ class Best:
         self.z[rows] = torch.where(per_row(better, z), z, self.z[rows])
         self.m[rows] = torch.where(better, m.to(self.m), self.m[rows])
         self.fooled[rows] = fooled
-        return ~fooled & self._solvent(rows)
+        return ~fooled & solvent(self._oracle, rows)
 
-    def _solvent(self, rows: Tensor) -> Tensor:
-        if self._oracle.threat.queries is None:
-            return torch.ones_like(rows, dtype=torch.bool)
-        return (self._oracle[rows].left() > 0).to(rows.device)
+
+def solvent(oracle: Oracle, rows: Tensor) -> Tensor:
+    """Which of these rows of the oracle can pay for a query."""
+    if oracle.threat.queries is None:
+        return torch.ones_like(rows, dtype=torch.bool)
+    return (oracle[rows].left() > 0).to(rows.device)

@@ -40,7 +40,7 @@ class Attack(Protocol):
         """Whether it looks for the closest fooling image, and so can do without a radius."""
 
     @property
-    def version(self) -> int:
+    def edition(self) -> int:
         """Raised by whoever changes results on purpose; part of every cell's key."""
 
     def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor: ...

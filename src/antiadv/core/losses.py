@@ -3,6 +3,8 @@
     ce(s, y)       −log softmax(s)_y                                          rises as y loses confidence
     margin(s, y)   s_y − max_{k≠y} s_k                                        its sign is the decision
     dlr(s, y)      −margin(s, y) / (s_(1) − s_(3) + 1e-12)                    scale-free; (j) is the j-th largest
+    gap(s, y, t)   s_t − s_y                                                  t overtakes y where it turns positive
+    dlr_to(s, y, t), ce_to(s, y, t)                                           rise as t gains on y; see there
 
 An attack hands one of these to `oracle.gradient(z, loss, y)`; the extra tensors are cut into micro-batches with z.
 """
@@ -27,10 +29,38 @@ def margin(s: Tensor, y: Tensor) -> Tensor:
     return (own - s.scatter(1, y[:, None], -math.inf).amax(1, keepdim=True)).squeeze(1)
 
 
+def gap(s: Tensor, y: Tensor, t: Tensor) -> Tensor:
+    return (s.gather(1, t[:, None]) - s.gather(1, y[:, None])).squeeze(1)
+
+
+def rival(s: Tensor, y: Tensor) -> Tensor:
+    """The best class other than y."""
+    return s.scatter(1, y[:, None], -math.inf).argmax(1)
+
+
 def dlr(s: Tensor, y: Tensor) -> Tensor:
-    """Needs three classes; with two, the largest minus the smallest takes the place of s_(1) − s_(3)."""
-    top = s.topk(min(3, s.shape[1]), dim=1).values
-    return -margin(s, y) / (top[:, 0] - top[:, -1] + 1e-12)
+    """Needs three classes; of two only the margin is left, since margin / (s_(1) − s_(2)) would be ±1 everywhere."""
+    if s.shape[1] < 3:
+        return -margin(s, y)
+    top = s.topk(3, dim=1).values
+    return -margin(s, y) / (top[:, 0] - top[:, 2] + 1e-12)
+
+
+def dlr_to(s: Tensor, y: Tensor, t: Tensor) -> Tensor:
+    """(s_t − s_y) / (s_(1) − ½(s_(3) + s_(4)) + 1e-12). Needs four classes; with fewer it is s_t − s_y."""
+    if s.shape[1] < 4:
+        return gap(s, y, t)
+    top = s.topk(4, dim=1).values
+    return gap(s, y, t) / (top[:, 0] - (top[:, 2] + top[:, 3]) / 2 + 1e-12)
+
+
+def dlr_lead(s: Tensor, y: Tensor) -> Tensor:
+    """`dlr` with the denominator of `dlr_to`: for an attacker who wants y, since `dlr` is flat where y is third."""
+    return dlr_to(s, y, rival(s, y))
+
+
+def ce_to(s: Tensor, y: Tensor, t: Tensor) -> Tensor:
+    return -ce(s, t)
 
 
 def negated(loss: Loss) -> Loss:

@@ -39,7 +39,7 @@ class PGD:
     access: ClassVar[Access] = Access.GRADIENTS
     norms: ClassVar[frozenset[float]] = frozenset({2, math.inf})
     minimal: ClassVar[bool] = False
-    version: ClassVar[int] = 1
+    edition: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         at_least(1, steps=self.steps, restarts=self.restarts)

@@ -1,0 +1,77 @@
+"""AutoAttack: four attacks of different kinds, without a knob (Croce and Hein, ICML 2020, arXiv:2003.01690).
+
+    standard   apgd:loss=ce → apgd:loss=dlr,targets=9 → fab:targets=9 → square
+    plus       apgd:loss=ce → apgd:loss=dlr → fab, five starts each → square → apgd:loss=dlr,targets=9 → fab:targets=9
+    rand       apgd:loss=ce,eot=20 → apgd:loss=dlr,eot=20                        for classifiers that roll dice
+
+A `Cascade`: each stage sees the samples that those before could not break. The individual mode, every attack on
+every sample and the worst case of each, is made of one cell for each of `stages(version)`.
+
+Cost:       as the stages and the cascade say. A sample that withstands all of standard is asked about
+            101 + 1 + 910 + 1 + 1,801 + 1 + 5,001 = 7,816 times with ten classes.
+Departures: those of the stages. No seed is shared between stages. Whether the classifier is randomised, returns
+            probabilities or masks its gradients is not looked at here: the door and the report do that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from torch import Tensor
+
+from antiadv.attacks.cascade import Cascade
+from antiadv.attacks.score_based.square import Square
+from antiadv.attacks.white_box.apgd import APGD
+from antiadv.attacks.white_box.fab import FAB
+from antiadv.core.attack import Attack
+from antiadv.core.ball import Ball
+from antiadv.core.draws import Draws
+from antiadv.core.oracle import Oracle
+from antiadv.core.threat import Access
+
+Version = Literal["standard", "plus", "rand"]
+
+EDITION = 1  # raised by whoever changes the lists below; the stages raise their own
+APGD_T, FAB_T = APGD(loss="dlr", targets=9), FAB(targets=9)
+VERSIONS: dict[Version, tuple[Attack, ...]] = {
+    "standard": (APGD(), APGD_T, FAB_T, Square()),
+    "plus": (APGD(restarts=5), APGD(loss="dlr", restarts=5), FAB(restarts=5), Square(), APGD_T, FAB_T),
+    "rand": (APGD(eot=20), APGD(loss="dlr", eot=20)),
+}
+
+
+def stages(version: Version = "standard") -> tuple[Attack, ...]:
+    """The attacks of a version, in their order.
+
+    >>> from antiadv.core.spec import text
+    >>> [text(stage) for stage in stages()]
+    ['apgd', 'apgd:loss=dlr,targets=9', 'fab:targets=9', 'square']
+    """
+    return VERSIONS[version]
+
+
+@dataclass(frozen=True)
+class Autoattack:
+    """`autoattack:version=plus`; what it is made of is `stages(version)`."""
+
+    version: Version = "standard"
+
+    access: ClassVar[Access] = Access.GRADIENTS
+    minimal: ClassVar[bool] = False
+
+    @property
+    def cascade(self) -> Cascade:
+        return Cascade(stages(self.version))
+
+    @property
+    def norms(self) -> frozenset[float]:
+        return self.cascade.norms
+
+    @property
+    def edition(self) -> int:
+        """Rises with that of the cascade and of any stage, since the key of a cell knows the version's name alone."""
+        return EDITION + sum(part.edition - 1 for part in (self.cascade, *stages(self.version)))
+
+    def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
+        return self.cascade(oracle, x, y, ball, draws)
