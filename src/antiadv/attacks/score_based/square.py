@@ -1,29 +1,41 @@
 """Square Attack: random search with squares (Andriushchenko et al., ECCV 2020, arXiv:1912.00049).
 
     minimise   m(z) = s_y(z) − max_{k≠y} s_k(z)     over z in the ball around x
-    start      vertical stripes: x ± ε, one sign per channel and column
-    propose    z' = z, with a square of side h set to x ± ε, one sign per channel                 (1)
     accept     z' if m(z') < m(z);  stop when fooled
-    shrink     h² = p·H·W, p halved after 10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000 proposals  (2)
+    shrink     h² = p·H·W, p halved after 10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000 proposals  (1)
 
-Notation:   p → `p` (its first value), h → `side`, ε → `ball.eps`.
+    Linf  start      vertical stripes: x ± ε, one sign per channel and column
+          propose    z' = z, with a square of side h set to x ± ε, one sign per channel             (2)
+
+    L2    start      tiles ±η of a fifth of the shorter side, together of norm ε
+          propose    take a window W₁ to add to and a window W₂ to take from, both of side h (odd, ≥ 3);
+                     with δ = z − x, û = u / |u|₂ and everything per channel c,                     (3)
+                     δ'_W₁ = dir(±η̂ + δ̂_W₁) · √( (ε² − |δ|²) / C + |δ_W₁∪W₂|² ),  δ'_W₂∖W₁ = 0
+          η          two mounds side by side, one up, one down, the pair lying or standing:
+                     on ring r around its middle a mound is Σ_{j=r}^{⌊h/2⌋} 1/(j+1)² high           (4)
+
+Notation:   p → `p` (its first value), h → `side`, ε → `ball.eps`, dir and ^ → `_unit`.
 Cost:       one query for the start and one per proposal; ends with the threat's budget or after `steps` proposals.
-Departures: each sample draws its own square, the authors' code one per batch; the last row and column of places,
-            which their rounding leaves out, can be drawn; works on non-square images.
+            The authors' `n_queries` leaves out the start: their n is `queries=n + 1` here.
+Departures: each sample draws its own squares, the authors' code one place per batch; the last row and column of
+            places, which their rounding leaves out, can be drawn; on non-square images a window's side is at most the
+            shorter side, and the L2 start lays as many tiles as fit. `rescale` reads the budget of each sample.
 """
 
 from __future__ import annotations
 
 import bisect
+import functools
 import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from antiadv.attacks.best import Best
-from antiadv.core.ball import Ball
+from antiadv.core.ball import Ball, per_row
 from antiadv.core.door import at_least
 from antiadv.core.draws import Draws
 from antiadv.core.errors import BadInput, BadSpec
@@ -31,19 +43,21 @@ from antiadv.core.oracle import Oracle
 from antiadv.core.threat import Access
 
 HALVINGS = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
+HORIZON = 10_000  # the number of proposals the halvings were chosen for
 
 
 @dataclass(frozen=True)
 class Square:
-    """The authors' setting: p starts at 0.8, and the schedule does not depend on the budget."""
+    """The authors' setting: p starts at 0.8, and the schedule does not depend on the budget unless `rescale` is set."""
 
     p: float = 0.8
     steps: int = 5000
+    rescale: bool = False
 
     access: ClassVar[Access] = Access.SCORES
-    norms: ClassVar[frozenset[float]] = frozenset({math.inf})
+    norms: ClassVar[frozenset[float]] = frozenset({2, math.inf})
     minimal: ClassVar[bool] = False
-    version: ClassVar[int] = 1
+    edition: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         at_least(0, steps=self.steps)
@@ -53,32 +67,114 @@ class Square:
     def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
         if x.ndim != 4:
             raise BadInput(f"square needs images [N, C, H, W]; found shape {tuple(x.shape)}. Reshape them.")
-        channels, height, width = x.shape[1:]
+        start, propose = (_stripes, _repaint) if ball.p == math.inf else (_tiles, _exchange)
+        ahead = (oracle.left() - 1).clamp(1, max(1, self.steps))  # proposals each sample can pay for, on the host
         best = Best(oracle, x, y)
         rows = best.standing()
-        stripes = draws[rows].signs(channels, 1, width).to(x)
-        z = ball.project(x[rows], x[rows] + ball.eps * stripes)
+        z = start(x[rows], ball, draws[rows])
         rows = rows[best.offer(rows, z, oracle[rows].scores(z))]
         for t in range(self.steps):
             if not len(rows):
                 break
-            dice = draws[rows].fold(t + 1)
-            inside = _window(dice.fold(0), self.side(t, height, width), height, width)
-            sign = dice.fold(1).signs(channels, 1, 1).to(x)
-            z = torch.where(inside, ball.project(x[rows], x[rows] + ball.eps * sign), best.z[rows])  # (1)
+            side = self._sides(t, ahead[rows.cpu()] if self.rescale else None, x, odd=ball.p == 2)
+            z = propose(x[rows], best.z[rows], ball, draws[rows].fold(t + 1), side)
             rows = rows[best.offer(rows, z, oracle[rows].scores(z))]
         return best.z
 
-    def side(self, t: int, height: int, width: int) -> int:
-        """The side of the square of proposal t."""
-        p = self.p / 2 ** bisect.bisect_left(HALVINGS, t)  # (2)
-        return min(max(1, round(math.sqrt(p * height * width))), height, width)
+    def side(self, t: int, height: int, width: int, *, odd: bool = False) -> int:
+        """The side of the square of proposal t; L2 wants it odd and no less than 3."""
+        p = self.p / 2 ** bisect.bisect_left(HALVINGS, t)  # (1)
+        side = max(1, round(math.sqrt(p * height * width)))
+        side = max(3, side + 1 - side % 2) if odd else side
+        return min(side, height, width)
+
+    def _sides(self, t: int, ahead: Tensor | None, x: Tensor, *, odd: bool) -> Tensor:
+        """`[N, 1, 1, 1]`: the side for each sample, the schedule stretched over what it can pay; or one for all."""
+        if ahead is None:
+            return torch.full((1, 1, 1, 1), self.side(t, *x.shape[2:], odd=odd), device=x.device)
+        known = {n: self.side(t * HORIZON // n, *x.shape[2:], odd=odd) for n in set(ahead.tolist())}
+        return torch.tensor([known[n] for n in ahead.tolist()], device=x.device).view(-1, 1, 1, 1)
 
 
-def _window(draws: Draws, side: int, height: int, width: int) -> Tensor:
-    """`[N, 1, H, W]`, true inside a square of this side at a place of each sample's own."""
-    top = draws.fold(0).below(height - side + 1, 1, 1, 1)
-    left = draws.fold(1).below(width - side + 1, 1, 1, 1)
-    row = torch.arange(height, device=top.device).view(1, 1, -1, 1)
-    column = torch.arange(width, device=top.device).view(1, 1, 1, -1)
-    return (row >= top) & (row < top + side) & (column >= left) & (column < left + side)
+# ---------------------------------------------------------------- Linf
+
+
+def _stripes(x: Tensor, ball: Ball, draws: Draws) -> Tensor:
+    return ball.project(x, x + ball.eps * draws.signs(x.shape[1], 1, x.shape[3]).to(x))
+
+
+def _repaint(x: Tensor, z: Tensor, ball: Ball, dice: Draws, side: Tensor) -> Tensor:
+    inside, _, _ = _window(dice.fold(0), side, *x.shape[2:])
+    sign = dice.fold(1).signs(x.shape[1], 1, 1).to(x)
+    return torch.where(inside, ball.project(x, x + ball.eps * sign), z)  # (2)
+
+
+# ---------------------------------------------------------------- L2
+
+
+def _tiles(x: Tensor, ball: Ball, draws: Draws) -> Tensor:
+    channels, height, width = x.shape[1:]
+    side = max(1, min(height, width) // 5)
+    down, across = height // side, width // side
+    place = torch.arange(side, device=x.device)
+    lying = _mounds(place[:, None], place[None, :], torch.full((1, 1), side, device=x.device), x)
+    stands = draws.fold(0).signs(1, down, 1, across, 1).to(x) > 0
+    sign = draws.fold(1).signs(channels, down, 1, across, 1).to(x)
+    tile = torch.where(stands, lying.T.reshape(side, 1, side), lying.reshape(side, 1, side))
+    d = (sign * tile).reshape(len(x), channels, down * side, across * side)
+    above, left = (height - down * side) // 2, (width - across * side) // 2
+    d = F.pad(d, (left, width - across * side - left, above, height - down * side - above))
+    return ball.project(x, x + ball.eps * ball.steepest(d))
+
+
+def _exchange(x: Tensor, z: Tensor, ball: Ball, dice: Draws, side: Tensor) -> Tensor:
+    channels, height, width = x.shape[1:]
+    to, row, column = _window(dice.fold(0), side, height, width)
+    out, _, _ = _window(dice.fold(1), side, height, width)
+    stands = dice.fold(2).signs(1, 1, 1) > 0
+    sign = dice.fold(3).signs(channels, 1, 1).to(x)
+    eta = to * _mounds(torch.where(stands, column, row), torch.where(stands, row, column), side, x)
+    d = z - x
+    unused = (ball.eps**2 - d.flatten(1).square().sum(1)).clamp_min(0) / channels
+    room = per_row(unused, x) + (d * (to | out)).square().sum((2, 3), keepdim=True)
+    fresh = _unit(sign * _unit(eta) + _unit(d * to)) * room.sqrt()
+    return ball.project(x, x + torch.where(to, fresh, d * ~out))  # (3)
+
+
+def _mounds(row: Tensor, column: Tensor, side: Tensor, like: Tensor) -> Tensor:
+    """η at these places of a window of this side, up to its norm; whatever lies outside is to be masked."""
+    half = side // 2
+    falls = column >= half
+    middle = torch.where(falls, half + (side - half) // 2, half // 2)
+    ring = torch.minimum(torch.maximum((row - half).abs(), (column - middle).abs()), half + 1)
+    sums = _sums(max(like.shape[2:]) // 2 + 1, like.dtype, like.device)
+    rise = sums[half + 1] - sums[ring]  # (4)
+    return torch.where(falls, -rise, rise)
+
+
+@functools.cache
+def _sums(last: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Σ_{j=1}^{k} 1/j² for k = 0 … last."""
+    squares = torch.arange(1, last + 1, dtype=torch.float64).square()
+    return F.pad(squares.reciprocal().cumsum(0), (1, 0)).to(device, dtype)
+
+
+def _unit(d: Tensor) -> Tensor:
+    """Each channel of each sample divided by its norm; zero stays zero."""
+    n = d.square().sum((2, 3), keepdim=True).sqrt()
+    return d / n.where(n > 0, torch.ones_like(n))
+
+
+# ---------------------------------------------------------------- places
+
+
+def _window(draws: Draws, side: Tensor, height: int, width: int) -> tuple[Tensor, Tensor, Tensor]:
+    """A square at a place of each sample's own: `[N, 1, H, W]`, true inside, and each pixel's row and column in it."""
+    row = torch.arange(height, device=side.device).view(1, 1, -1, 1) - _place(draws.fold(0), height - side + 1)
+    column = torch.arange(width, device=side.device).view(1, 1, 1, -1) - _place(draws.fold(1), width - side + 1)
+    return (row >= 0) & (row < side) & (column >= 0) & (column < side), row, column
+
+
+def _place(draws: Draws, bound: Tensor) -> Tensor:
+    """`Draws.below`, with a bound for each sample."""
+    return torch.minimum((draws.uniform(1, 1, 1) * bound).long(), bound - 1)

@@ -1,0 +1,139 @@
+"""Bandits: a gradient learnt from one pair a step, with priors over time and space (Ilyas et al., ICLR 2019,
+arXiv:1807.07978).
+
+    maximise   ℓ(z) = CE(s(z), y)                                over z in the ball around x
+    probe      e = δ·n,  n ~ N(0, I/dim v);   a± = up(v ± e)                                           (1)
+               g = [ℓ(z + σ·a₊/|a₊|₂) − ℓ(z + σ·a₋/|a₋|₂)] / (σδ) · e                                  (2)
+    learn      Linf: v ← tanh(artanh v + h·g)          L2: v ← v + h·g                                 (3)
+    step       z ← Π( z + η·ε · dir up(v) )            dir: sign (Linf), a/|a|₂ (L2)                   (4)
+    stop       at the first fooling iterate
+
+The prior v, zero at first, has `tile` by `tile` places a channel; up() gives every pixel the value of its nearest
+place. (3) for Linf is the exponentiated gradient p ← p·e^{hg} / (p·e^{hg} + (1−p)·e^{−hg}) on p = (v + 1)/2, in a form
+that cannot overflow. `tile=0` is the prior over time alone (the paper's Bandits-T).
+
+Notation:   v → `v`, up → `up`, σ → `sigma`, δ → `exploration`, h → `prior_step`, η → `step_size` (a share of ε). These
+            four are `none` unless set: then the authors' value for the norm, see `PUBLISHED`.
+Cost:       two queries for the pair and one to see whether the step fooled; nothing before the first. A budget B pays
+            ⌊B / 3⌋ updates; without one there are 4,999, the authors' 10k. They leave the third query out:
+            `nes.published_updates(queries, 1)` and `nes.published_queries(queries, 1)` convert.
+Departures: those of `nes`; the authors go on after success and may lose it again, here the first fooling iterate is
+            kept. Their tile of 50 was for images 299 wide; 16 is ours, for 32. It is cut to the image where that is
+            smaller, and need not divide it. v is held within ±(1 − 1e-6); while it is exactly zero, no pair having
+            differed yet, the step goes along e, where the authors' stands still.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from antiadv.attacks.best import Best
+from antiadv.attacks.score_based.nes import Values, steps_for, values
+from antiadv.core.ball import L2, Ball, per_row
+from antiadv.core.door import at_least
+from antiadv.core.draws import Draws
+from antiadv.core.errors import BadInput, BadSpec
+from antiadv.core.oracle import Oracle
+from antiadv.core.threat import Access
+
+EDGE = 1 - 1e-6  # artanh is infinite at 1
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The four numbers that the authors chose by norm."""
+
+    step_size: float
+    prior_step: float
+    exploration: float
+    sigma: float
+
+
+PUBLISHED = {
+    math.inf: Setting(step_size=0.2, prior_step=100.0, exploration=1.0, sigma=0.1),  # steps of 0.01 at ε = 0.05
+    2: Setting(step_size=0.1, prior_step=0.1, exploration=0.01, sigma=0.01),  # steps of 0.5 at ε = 5
+}
+
+
+@dataclass(frozen=True)
+class Bandits:
+    """Time and data prior; whatever is left `none` is the authors' value for the norm."""
+
+    tile: int = 16
+    step_size: float | None = None
+    prior_step: float | None = None
+    exploration: float | None = None
+    sigma: float | None = None
+    steps: int | None = None
+
+    access: ClassVar[Access] = Access.SCORES
+    norms: ClassVar[frozenset[float]] = frozenset({2, math.inf})
+    minimal: ClassVar[bool] = False
+    edition: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        at_least(0, tile=self.tile, steps=0 if self.steps is None else self.steps)
+        for p in PUBLISHED:
+            setting = self.setting(p)
+            at_least(0, step_size=setting.step_size, prior_step=setting.prior_step)
+            if not (setting.sigma > 0 and setting.exploration > 0):
+                raise BadSpec(
+                    "sigma and exploration are lengths of probes, more than 0; "
+                    f"found {setting.sigma!r} and {setting.exploration!r}. Leave them out for the authors' values."
+                )
+
+    def setting(self, p: float) -> Setting:
+        """What was said, and the authors' values for the norm where nothing was."""
+        said = {key: getattr(self, key) for key in ("step_size", "prior_step", "exploration", "sigma")}
+        known = PUBLISHED[p]
+        return Setting(**{key: getattr(known, key) if value is None else value for key, value in said.items()})
+
+    def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
+        if x.ndim != 4:
+            raise BadInput(f"bandits needs images [N, C, H, W]; found shape {tuple(x.shape)}. Reshape them.")
+        setting = self.setting(ball.p)
+        channels, *size = x.shape[1:]
+        best = Best(oracle, x, y)
+        rows = best.standing()
+        z = x[rows]
+        v = z.new_zeros(len(z), channels, *(min(self.tile or side, side) for side in size))
+        for t in range(steps_for(oracle, self.steps, 1)):
+            able = (oracle[rows].left() > 2).to(rows.device)
+            rows, z, v = rows[able], z[able], v[able]
+            if not len(rows):
+                break
+            g, e = estimate(values(oracle[rows], y[rows]), z, v, draws[rows].fold(t), setting)
+            v = climb(v, setting.prior_step * g) if ball.p == math.inf else v + setting.prior_step * g  # (3)
+            blind = per_row((v == 0).flatten(1).all(1), v)
+            ahead = ball.steepest(up(torch.where(blind, e, v), *size))
+            z = ball.project(x[rows], z + setting.step_size * ball.eps * ahead)  # (4)
+            on = best.offer(rows, z, oracle[rows].scores(z))
+            rows, z, v = rows[on], z[on], v[on]
+        return best.z
+
+
+def estimate(values: Values, z: Tensor, v: Tensor, draws: Draws, setting: Setting) -> tuple[Tensor, Tensor]:
+    """(1) and (2): the slope along a random change e of the prior, times e; and e."""
+    e = setting.exploration * draws.normal(*v.shape[1:]).to(v) / math.sqrt(v[:1].numel() or 1)
+    pair = torch.stack([v + e, v - e], 1).flatten(0, 1)
+    a = L2(1).steepest(up(pair, *z.shape[2:])).unflatten(0, (-1, 2))
+    rise = values((z[:, None] + setting.sigma * a).flatten(0, 1)).view(-1, 2)
+    slope = (rise[:, 0] - rise[:, 1]) / (setting.sigma * setting.exploration)
+    return per_row(slope.to(v), v) * e, e
+
+
+def climb(v: Tensor, step: Tensor) -> Tensor:
+    """The exponentiated gradient step on [−1, 1]."""
+    return torch.tanh(torch.atanh(v) + step).clamp(-EDGE, EDGE)
+
+
+def up(v: Tensor, height: int, width: int) -> Tensor:
+    """The prior as an image: every pixel takes its nearest place; any two sizes will do."""
+    row = torch.arange(height, device=v.device) * v.shape[2] // height
+    column = torch.arange(width, device=v.device) * v.shape[3] // width
+    return v if v.shape[2:] == (height, width) else v[:, :, row][:, :, :, column]

@@ -1,0 +1,148 @@
+"""NES: ascent on a gradient estimated from antithetic pairs (Ilyas et al., ICML 2018, arXiv:1804.08598).
+
+    maximise   ℓ(z) = CE(s(z), y)                                over z in the ball around x
+    estimate   G = Σ_{i=1}^{q} [ℓ(z + σuᵢ) − ℓ(z − σuᵢ)] / σ · uᵢ,     uᵢ ~ N(0, I/d)                  (1)
+    step       z ← Π( z + η·ε · dir G )                          dir: sign (Linf), G/|G|₂ (L2)         (2)
+    stop       at the first fooling iterate
+
+On a linear loss <a, z>, E G = 2q/d · a and E cos(G, a) ≈ √(q / (q + d + 1)).
+
+Notation:   q → `probes`, σ → `sigma` (the length of a probe, in the image's own units), η → `step_size` (a share of
+            ε), Π → `ball.project`. The authors' setting is Linf, ε = 0.05, step 0.01: η = 0.2; for L2 they use q = 5
+            and 0.3 at ε = 5: `nes:probes=5,step_size=0.06`.
+Cost:       2q queries for an estimate and one to see whether its step fooled; nothing before the first. A budget B pays
+            ⌊B / (2q + 1)⌋ updates; without one there are as many as `published_updates(10_000, probes)`: 99 for q = 50.
+            Published counts leave the last query of each step out, and stop one update early: `published_updates` says
+            how many updates a published budget stands for, `published_queries` what our count is in theirs.
+Departures: ℓ in float64, so that a confident sample does not round to zero, and descended for a target; probes are
+            clipped to [0, 1]; a fooled sample stops at its first fooling iterate.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from antiadv.attacks.best import Best
+from antiadv.core.ball import Ball, per_row
+from antiadv.core.door import at_least
+from antiadv.core.draws import Draws
+from antiadv.core.errors import BadSpec
+from antiadv.core.losses import ce
+from antiadv.core.oracle import Oracle
+from antiadv.core.threat import Access
+
+PUBLISHED_BUDGET = 10_000
+PIXELS = 1 << 25  # values of probes in memory at a time, 128 MiB in float32; a bound, not a batch
+
+Values = Callable[[Tensor], Tensor]  # k candidates a sample, sample by sample `[kN, …]` → their losses `[kN]`
+
+
+@dataclass(frozen=True)
+class NES:
+    """The authors' Linf setting: 50 pairs a step, 0.1 long, and steps of a fifth of the radius."""
+
+    probes: int = 50
+    sigma: float = 0.1
+    step_size: float = 0.2
+    steps: int | None = None
+
+    access: ClassVar[Access] = Access.SCORES
+    norms: ClassVar[frozenset[float]] = frozenset({2, math.inf})
+    minimal: ClassVar[bool] = False
+    edition: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        at_least(1, probes=self.probes)
+        at_least(0, step_size=self.step_size, steps=0 if self.steps is None else self.steps)
+        if not self.sigma > 0:
+            raise BadSpec(f"sigma is the length of a probe, more than 0; found {self.sigma!r}. Use 0.1.")
+
+    def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
+        best = Best(oracle, x, y)
+        rows = best.standing()
+        z = x[rows]
+        part = max(1, PIXELS // max(1, 2 * x[:1].numel()))
+        for t in range(steps_for(oracle, self.steps, self.probes)):
+            able = (oracle[rows].left() > 2 * self.probes).to(rows.device)
+            rows, z = rows[able], z[able]
+            if not len(rows):
+                break
+            g = torch.empty_like(z)
+            for some in torch.arange(len(rows), device=z.device).split(part):
+                here = oracle[rows[some]]
+                g[some] = estimate(
+                    values(here, y[rows[some]]), z[some], draws[rows[some]].fold(t), self.probes, self.sigma
+                )
+            z = ball.project(x[rows], z + self.step_size * ball.eps * ball.steepest(g))  # (2)
+            on = best.offer(rows, z, oracle[rows].scores(z))
+            rows, z = rows[on], z[on]
+        return best.z
+
+
+def estimate(values: Values, z: Tensor, draws: Draws, probes: int, sigma: float) -> Tensor:
+    """(1): the sum, pair after pair, so that it does not depend on how many pairs are asked about at a time."""
+    g = torch.zeros_like(z)
+    most = max(1, PIXELS // max(1, 2 * z.numel()))
+    for first in range(0, probes, most):
+        u = _directions(draws, z, range(first, min(first + most, probes)))  # [N, k, …]
+        step = torch.stack([u, -u], 2) * sigma
+        rise = values((z[:, None, None] + step).flatten(0, 2)).view(*u.shape[:2], 2)
+        slope = ((rise[..., 0] - rise[..., 1]) / sigma).to(z)
+        for k in range(u.shape[1]):
+            g += per_row(slope[:, k], z) * u[:, k]
+    return g
+
+
+def _directions(draws: Draws, z: Tensor, pairs: range) -> Tensor:
+    """uᵢ ~ N(0, I/d) for these pairs of each sample, from the dice `draws.fold(i)`: `[N, k, …]`."""
+    shape = z.shape[1:]
+    each = torch.tensor(pairs, device=draws.keys.device).repeat(len(z))
+    u = Draws(draws.keys.repeat_interleave(len(pairs))).fold(each).normal(*shape).to(z)
+    return (u / math.sqrt(max(1, math.prod(shape)))).view(len(z), len(pairs), *shape)
+
+
+def values(oracle: Oracle, y: Tensor) -> Values:
+    """What the attacker wants to raise, at candidates put into the box: cross-entropy, or its opposite for a target."""
+
+    def ask(z: Tensor) -> Tensor:
+        s = oracle.scores(z.clamp(0, 1)).double()
+        loss = ce(s, y.repeat_interleave(len(s) // max(1, len(y))))
+        return -loss if oracle.targeted else loss
+
+    return ask
+
+
+# ---------------------------------------------------------------- counting
+
+
+def steps_for(oracle: Oracle, steps: int | None, probes: int) -> int:
+    """How many steps to make at most: as told, or what the budget pays, or what the published one stands for."""
+    if steps is not None:
+        return steps
+    if oracle.threat.queries is None:
+        return published_updates(PUBLISHED_BUDGET, probes)
+    return int(oracle.left().max()) // (2 * probes + 1) if len(oracle) else 0
+
+
+def published_updates(queries: int, probes: int) -> int:
+    """Updates made within a published budget: they count 2q an update, and stop before reaching it.
+
+    >>> published_updates(10_000, 50), published_updates(10_000, 1)
+    (99, 4999)
+    """
+    return max(0, math.ceil(queries / (2 * probes)) - 1)
+
+
+def published_queries(queries: int, probes: int) -> int:
+    """Our count of a sample's queries in their counting, which leaves out the look after each update.
+
+    >>> published_queries(101, 50), published_queries(3 * 4999, 1)
+    (100, 9998)
+    """
+    return queries // (2 * probes + 1) * 2 * probes
