@@ -1,0 +1,117 @@
+"""QEBA: HopSkipJump with noise in a subspace of few dimensions (Li et al., CVPR 2020, arXiv:2005.14137).
+
+    as `hop_skip_jump`, with        u_i = bᵢ / |bᵢ|₂,  bᵢ = Wᵀn, n Gaussian in k « d dimensions            (1)
+                                    θ = γ/√d (L2) or γ/d (Linf), so that δ = γ·r;   B = B₀√j ≤ B_max       (2)
+    W   resize    n has C × H/f × W/f values, enlarged bilinearly
+        dct       the same number of 2-D cosines, those of lowest frequency, in each channel
+        pca       the rows of a basis `[k, d]` in a file: the directions in which gradients of another network vary most
+
+Notation:   f → `factor`, B₀ → `probes`, B_max → `max_probes`, γ → `gamma`. `path` names a .safetensors file that holds
+            a tensor `basis`; `pca_basis` makes one from gradients, of any network at hand.
+Cost:       as HopSkipJump: one query for x, the start, then 30 a step and log₂ 1/θ to go back (L2 on CIFAR 13), and one
+            and one more a halving of the step.
+Departures: as HopSkipJump. The authors turn the cosines by a random rotation of each channel, which changes nothing for
+            Gaussian n. Their schedule for CIFAR is the default (150 steps of 30 probes, f = 2); theirs for ImageNet
+            is `steps=200,probes=100,max_probes=100,factor=4`. The start is noise, theirs an image of another class.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+from torch.nn import functional as F
+
+from antiadv.attacks.decision_based.hop_skip_jump import Noise, Walk
+from antiadv.attacks.decision_based.nearest import Nearest
+from antiadv.attacks.score_based.simba import cosines
+from antiadv.core.ball import Ball
+from antiadv.core.door import at_least
+from antiadv.core.draws import Draws
+from antiadv.core.errors import BadInput, BadSpec
+from antiadv.core.oracle import Oracle
+from antiadv.core.threat import Access
+
+
+@dataclass(frozen=True)
+class Qeba:
+    """The authors' setting for CIFAR, in the resized subspace."""
+
+    basis: Literal["resize", "dct", "pca"] = "resize"
+    factor: float = 2.0
+    path: str | None = None
+    steps: int = 150
+    probes: int = 30
+    max_probes: int = 30
+    gamma: float = 0.01
+    tries: int = 100
+
+    access: ClassVar[Access] = Access.LABELS
+    norms: ClassVar[frozenset[float]] = frozenset({2, math.inf})
+    minimal: ClassVar[bool] = True
+    edition: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        at_least(0, steps=self.steps, tries=self.tries, gamma=self.gamma)
+        at_least(1, factor=self.factor, probes=self.probes, max_probes=self.max_probes)
+        if (self.basis == "pca") != (self.path is not None):
+            raise BadSpec(
+                f"basis=pca needs a path to its file, and no other basis does; found basis={self.basis}, "
+                f"path={self.path}. Write qeba:basis=pca,path=gradients.safetensors."
+            )
+
+    def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
+        if x.ndim != 4:
+            raise BadInput(f"qeba needs images [N, C, H, W]; found shape {tuple(x.shape)}. Reshape them.")
+        d = max(1, math.prod(x.shape[1:]))
+        theta = self.gamma / (d if ball.p == math.inf else math.sqrt(d))  # (2)
+        walk = Walk(self.steps, self.probes, self.max_probes, self.tries, theta)
+        return walk(Nearest(oracle, x, y, ball), self.noise(x), draws)
+
+    def noise(self, x: Tensor) -> Noise:
+        """(1): what turns M dice into M images of noise like x, in the subspace."""
+        channels, height, width = x.shape[1:]
+        h, w = max(1, int(height / self.factor)), max(1, int(width / self.factor))
+
+        def resize(dice: Draws) -> Tensor:
+            return F.interpolate(dice.normal(channels, h, w).to(x), size=(height, width), mode="bilinear")
+
+        def dct(dice: Draws) -> Tensor:
+            down, across = cosines(height, x.dtype, x.device)[:h], cosines(width, x.dtype, x.device)[:w]
+            return down.T @ dice.normal(channels, h, w).to(x) @ across
+
+        if self.path is None:
+            return resize if self.basis == "resize" else dct
+        basis = read_basis(self.path, math.prod(x.shape[1:])).to(x)
+        return lambda dice: (dice.normal(len(basis)).to(x) @ basis).view(-1, *x.shape[1:])
+
+
+def read_basis(path: str, d: int) -> Tensor:
+    """The tensor `basis` `[k, d]` of a .safetensors file."""
+    if not Path(path).is_file():
+        raise BadInput(f"path={path} must name a .safetensors file with a basis; found none there. Make one first.")
+    basis = load_file(path).get("basis")
+    if basis is None or basis.ndim != 2 or basis.shape[1] != d or not len(basis):
+        found = None if basis is None else tuple(basis.shape)
+        raise BadInput(f"{path} must hold a tensor `basis` of shape [k, {d}]; found {found}. Make it with pca_basis.")
+    return basis
+
+
+def pca_basis(g: Tensor, k: int) -> Tensor:
+    """The k orthonormal directions, `[k, d]`, that hold most of these gradients `[n, …]`, each taken at length 1.
+
+    >>> g = torch.tensor([[3.0, 0.0, 0.0], [0.0, 0.0, 2.0], [1.0, 0.0, 1.0]])
+    >>> basis = pca_basis(g, 2)
+    >>> torch.allclose(g @ basis.T @ basis, g, atol=1e-6)
+    True
+    """
+    flat = F.normalize(g.flatten(1), dim=1)
+    if not 1 <= k <= min(flat.shape):
+        raise BadInput(f"{len(flat)} gradients of {flat.shape[1]} values have no {k} directions. Ask for fewer.")
+    basis: Tensor = torch.linalg.svd(flat.double(), full_matrices=False).Vh[:k]
+    return basis.to(g.dtype).contiguous()
