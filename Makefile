@@ -9,7 +9,7 @@ demo: .venv/ready
 	$(BIN)/antiadv demo
 
 test: check
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses=auto
 
 check: .venv/ready
 	$(BIN)/ruff format --check src tests scripts

@@ -1,4 +1,4 @@
-"""Write the parts of the documentation that are made of facts: docs/zoo.md from the cards of the networks.
+"""Write the pages that are made of facts: the zoo from its cards, the catalogue from the registries.
 
 make_docs.py            write what differs
 make_docs.py --check    say what differs, and fail
@@ -7,9 +7,11 @@ make_docs.py --check    say what differs, and fail
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from antiadv import models
+from antiadv.cli import catalogue
 from antiadv.models import Card
 from antiadv.train import interval
 
@@ -69,7 +71,43 @@ def zoo() -> str:
     return ZOO.format(rows="\n".join(map(row, cards)), commands="\n".join(map(made, cards)))
 
 
-PAGES = {"docs/zoo.md": zoo}
+CATALOGUE = """# The catalogue
+
+What there is, with the text to write for it; `antiadv list attacks` and its kin show the same. Generated from the
+registries (`make docs`). The options are shown with their defaults.
+
+## Attacks
+
+{attacks}
+## Defences
+
+{defences}
+## Recipes
+
+{recipes}
+## Data sets
+
+{datasets}"""
+
+
+def table(lines: list[dict[str, str]]) -> str:
+    def line(cells: Iterable[str]) -> str:
+        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+
+    names = list(lines[0])
+    return line(names) + line("---" for _ in names) + "".join(line(_code(n, row[n]) for n in names) for row in lines)
+
+
+def _code(name: str, text: str) -> str:
+    return f"`{text}`" if name in ("name", "options") and text else text
+
+
+def lists() -> str:
+    kinds = {str(kind): catalogue.lines(kind) for kind in catalogue.Kind if kind != catalogue.Kind.models}
+    return CATALOGUE.format(**{kind: table(found) for kind, found in kinds.items()})
+
+
+PAGES = {"docs/zoo.md": zoo, "docs/catalogue.md": lists}
 
 
 def main() -> int:

@@ -15,11 +15,13 @@ from antiadv.attacks import ATTACKS
 from antiadv.cli import options, show
 from antiadv.core import spec
 from antiadv.defences import DEFENCES
+from antiadv.train import RECIPES
 
 
 class Kind(StrEnum):
     attacks = "attacks"
     defences = "defences"
+    recipes = "recipes"
     models = "models"
     datasets = "datasets"
 
@@ -29,12 +31,26 @@ def command(
     json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """List the attacks, defences, models or data sets, with their options."""
-    lines = {Kind.attacks: _attacks, Kind.defences: _defences, Kind.models: _models, Kind.datasets: _datasets}[kind]()
+    """List the attacks, defences, training recipes, models or data sets, with their options."""
+    found = lines(kind)
     if json:
-        show.print_json({kind.value: lines})
-    elif lines:
-        show.print_table(list(lines[0]), [list(line.values()) for line in lines])
+        show.print_json({kind.value: found})
+    elif found:
+        show.print_table(list(found[0]), [list(line.values()) for line in found])
+
+
+def lines(kind: Kind) -> list[dict[str, str]]:
+    """A line for each entry: columns by name."""
+    if kind == Kind.models:
+        return models.catalogue()
+    if kind == Kind.attacks:
+        return _attacks()
+    registries: dict[Kind, spec.Registry] = {
+        Kind.defences: DEFENCES,
+        Kind.recipes: RECIPES,
+        Kind.datasets: data.DATASETS,
+    }
+    return [{"name": name, **_rest(factory)} for name, factory in registries[kind].items()]
 
 
 def _attacks() -> list[dict[str, str]]:
@@ -44,18 +60,6 @@ def _attacks() -> list[dict[str, str]]:
         return {"name": name, "access": str(attack.access), "norms": norms, **_rest(cls)}
 
     return [line(name, cls) for name, cls in ATTACKS.items()]
-
-
-def _defences() -> list[dict[str, str]]:
-    return [{"name": name, **_rest(cls)} for name, cls in DEFENCES.items()]
-
-
-def _datasets() -> list[dict[str, str]]:
-    return [{"name": name, **_rest(loader)} for name, loader in data.DATASETS.items()]
-
-
-def _models() -> list[dict[str, str]]:
-    return models.catalogue()
 
 
 def _rest(factory: spec.Factory) -> dict[str, str]:

@@ -33,7 +33,7 @@ def command(
     world, facts = World(device), Store(store)
     todo = cells(world)
     with show.progress(quiet=json) as tell:
-        evaluate(todo, facts, shard=16, world=world, progress=tell)
+        evaluate(todo, facts, shard=32, world=world, progress=tell)
     found = rows(facts, todo)
     if json:
         show.print_json({"store": str(store), "rows": [r.json() for r in found], "verdict": verdict(found)})
