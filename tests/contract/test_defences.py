@@ -7,13 +7,15 @@ import pickle
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import antiadv
 from antiadv.core import spec
-from antiadv.core.defence import Defence, base_of
+from antiadv.core.defence import Defence, Randomised, base_of
+from antiadv.core.draws import Draws
 from antiadv.core.errors import BadInput
 from antiadv.defences import DEFENCES, full_text, wrap
+from antiadv.models.noise import GaussianNoise
 from tests.toys import halfspace, small_net
 
 every = pytest.mark.parametrize("name", DEFENCES)
@@ -23,28 +25,41 @@ def images(n: int = 4) -> Tensor:
     return torch.rand((n, 3, 8, 8), generator=torch.Generator().manual_seed(2))
 
 
+def noisy(net: nn.Module) -> nn.Module:
+    """A network with a noise layer, silent until a defence wants it; without one a self-ensemble refuses."""
+    return nn.Sequential(GaussianNoise(0.1), net).eval()
+
+
 def defended(name: str) -> Defence:
-    made = wrap(name, small_net(classes=5))
+    made = wrap(name, noisy(small_net(classes=5)))
     assert isinstance(made, Defence)
+    assert made.randomised == isinstance(made, Randomised)
     return made
+
+
+def ask(g: nn.Module, x: Tensor, rows: Tensor | None = None) -> Tensor:
+    """The scores, under the same dice at every call if g rolls any; `rows` are the places of x among the samples."""
+    if not isinstance(g, Randomised):
+        return g(x)
+    return g(x, Draws.of(3, torch.arange(len(x)) if rows is None else rows))
 
 
 @every
 @pytest.mark.parametrize("n", [0, 1, 4])
 def test_is_a_classifier(name: str, n: int) -> None:
-    s = defended(name)(images(n))
-    assert s.shape == (n, 5)
-    assert torch.isfinite(s).all()
+    for s in (defended(name)(images(n)), ask(defended(name), images(n))):
+        assert s.shape == (n, 5)
+        assert torch.isfinite(s).all()
 
 
 @every
 def test_works_in_every_context(name: str) -> None:
     g, x = defended(name), images()
-    plain = g(x)
+    plain = ask(g, x)
     with torch.no_grad():
-        torch.testing.assert_close(g(x), plain)
+        torch.testing.assert_close(ask(g, x), plain)
     with torch.inference_mode():
-        torch.testing.assert_close(g(x.clone()), plain)
+        torch.testing.assert_close(ask(g, x.clone()), plain)
 
 
 @every
@@ -52,6 +67,7 @@ def test_leaves_everything_untouched(name: str) -> None:
     g, x = defended(name), images()
     before, state, dice = x.clone(), copy.deepcopy(g.state_dict()), torch.random.get_rng_state()
     g(x)
+    ask(g, x)
     assert torch.equal(x, before)
     assert all(torch.equal(a, b) for a, b in zip(state.values(), g.state_dict().values(), strict=True))
     assert all(p.grad is None for p in g.parameters())
@@ -62,17 +78,18 @@ def test_leaves_everything_untouched(name: str) -> None:
 @every
 def test_each_sample_stands_alone(name: str) -> None:
     toy = halfspace(2, n=6)
-    g = wrap(name, toy.model)
-    assert torch.equal(g(toy.x), torch.cat([g(x[None]) for x in toy.x]))
+    g = wrap(name, noisy(nn.Sequential(nn.AdaptiveAvgPool2d(4), toy.model)))
+    alone = [ask(g, x[None], torch.tensor([i])) for i, x in enumerate(toy.x)]
+    assert torch.equal(ask(g, toy.x), torch.cat(alone))
 
 
 @every
 def test_has_a_text_copies_and_pickles(name: str) -> None:
     g, x = defended(name), images()
     assert spec.text(g) == name
-    assert full_text(name).endswith(f"@{g.version}")
-    assert torch.equal(copy.deepcopy(g)(x), g(x))
-    assert torch.equal(pickle.loads(pickle.dumps(g))(x), g(x))
+    assert full_text(name).endswith(f"@{g.edition}")
+    for other in (copy.deepcopy(g), pickle.loads(pickle.dumps(g))):
+        assert torch.equal(ask(other, x), ask(g, x))
 
 
 @every
@@ -86,7 +103,18 @@ def test_is_evaluated_and_its_base_is_found(name: str) -> None:
 @every
 def test_refuses_a_base_in_training_mode(name: str) -> None:
     with pytest.raises(BadInput, match="evaluation mode"):
-        wrap(name, small_net().train())
+        wrap(name, noisy(small_net()).train())
+
+
+@pytest.mark.parametrize("name", [name for name, cls in DEFENCES.items() if cls.randomised])
+def test_fresh_dice_at_every_plain_call_and_the_same_answers_for_the_same_dice(name: str) -> None:
+    g, x = defended(name), images()
+    assert torch.equal(ask(g, x), ask(g, x))
+    plain = torch.stack([g(x) for _ in range(8)])  # of the few places of resize_pad two may be equal, not eight
+    assert (plain != plain[0]).flatten(2).any(2).any(0).all()
+    assert "_calls" not in g.state_dict()
+    with pytest.raises(BadInput, match="one key per image"):
+        g(x, Draws.of(0, torch.arange(len(x) + 1)))
 
 
 def test_none_is_the_bare_classifier() -> None:

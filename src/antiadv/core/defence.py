@@ -5,6 +5,9 @@
 `forward` works under `no_grad` and `inference_mode`, and leaves the images, the base, the training flags and the
 global generators alone. Options are constructor arguments kept as attributes of the same name, so that a defence has
 the text form of every other configuration: `anti_adversary:steps=2,step_size=0.15`.
+
+A `Randomised` defence rolls dice at every call. They are handed in as `draws`, one key per image, by the oracle and
+the judge; a plain call `g(x)` makes fresh ones of its own.
 """
 
 from __future__ import annotations
@@ -12,15 +15,25 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
+import torch
 from torch import Tensor, nn
 
-from antiadv.core.door import check_base
+from antiadv.core.door import check_base, check_float
+from antiadv.core.draws import Draws
+from antiadv.core.errors import BadInput
+
+TRANSFERS = ("transfer:attack=apgd", "transfer:attack=(apgd:loss=dlr,targets=9)")  # they need only the bare classifier
 
 
 class Defence(nn.Module, ABC):
-    """`version` is raised by whoever changes results on purpose; it is part of every cell's key."""
+    """`edition` is raised by whoever changes results on purpose; it is part of every cell's key.
 
-    version: ClassVar[int] = 1
+    `adaptive` names the attacks that undo this defence, as specs: what the attack `adaptive` runs on it first.
+    """
+
+    edition: ClassVar[int] = 1
+    randomised: ClassVar[bool] = False
+    adaptive: ClassVar[tuple[str, ...]] = (*TRANSFERS, "bpda:attack=apgd")
     base: nn.Module
 
     def __init__(self, base: nn.Module) -> None:
@@ -32,9 +45,36 @@ class Defence(nn.Module, ABC):
     @abstractmethod
     def forward(self, x: Tensor) -> Tensor: ...
 
-    def surrogate(self) -> nn.Module:
-        """A differentiable stand-in for an adaptive attacker; by default the defence itself."""
+    def surrogate(self, kappa: float = 3.0) -> nn.Module:
+        """A differentiable stand-in for an adaptive attacker, sharper for larger κ; by default the defence itself."""
         return self
+
+
+class Randomised(Defence):
+    """A defence that rolls dice. An answer is a function of the image, its key and the options, and of nothing else.
+
+    `adaptive` is run through `eot`, which averages over the dice; so it holds plain attacks here.
+    """
+
+    randomised: ClassVar[bool] = True
+    adaptive: ClassVar[tuple[str, ...]] = (*TRANSFERS, "apgd", "apgd:loss=dlr")
+
+    def __init__(self, base: nn.Module) -> None:
+        super().__init__(base)
+        self._calls = 0  # how many calls came without dice: a plain number, so that it is no part of the state
+
+    def forward(self, x: Tensor, draws: Draws | None = None) -> Tensor:
+        check_float(x)
+        if draws is None:
+            draws = Draws.of(self._calls, torch.arange(len(x), device=x.device))
+            self._calls += 1
+        if len(draws) != len(x):
+            raise BadInput(f"a randomised defence needs one key per image ({len(x)}); found {len(draws)}. Select them.")
+        return self.answer(x, draws)
+
+    @abstractmethod
+    def answer(self, x: Tensor, draws: Draws) -> Tensor:
+        """The scores for these images under these dice."""
 
 
 def base_of(model: nn.Module) -> nn.Module:

@@ -3,6 +3,7 @@
     labels(z)                 [N]       the predicted classes
     scores(z)                 [N, K]    all scores
     gradient(z, loss, y, …)   s, ∂ Σ loss(s, y, …) / ∂z       per sample, since loss is [N]
+    jacobian(z)               s, ∂ s / ∂z    [N, K, …]        one query, and one gradient per class
     open()                    the classifier itself
     left()                    [N]       queries left, per sample
 
@@ -10,29 +11,35 @@ Every image sent is charged to its sample before the model runs; more than the t
 more than the budget `BudgetSpent`, and nothing is run or charged then. `oracle[rows]` is the same model and the same
 ledger for those samples. Where z holds k candidates a sample (sample by sample, `len(z) = k · len(oracle)`), each is
 charged. How a request is cut into passes is the engine's business: attacks know of no batch size.
+
+A defence that rolls dice (`randomised`) meets every image with fresh ones, keyed by its sample and by how many images
+were sent for that sample before: noise as in deployment, and the same in any batch, order and shard.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Self
 
 import torch
 from torch import Tensor, nn
 
+from antiadv.core.draws import Draws
 from antiadv.core.errors import AccessDenied, BudgetSpent
 from antiadv.core.losses import Loss, margin, negated
 from antiadv.core.threat import Access, Threat
 
 UNLIMITED = 2**62
+_BESIDE = 0xBE51DE  # the dice of a model beside the one under attack
 
 
 class Ledger:
     """What each sample has spent. Kept on the host, so that budgets are exact without asking the device.
 
     queries     images sent to the classifier        [N]
-    gradients   of these, how many with a gradient    [N]
+    gradients   backward passes made for them: one for a gradient, one per class for a Jacobian    [N]
     zeros       of these, how many gradients were exactly zero: a sign of masking, for the report    [N]
     """
 
@@ -56,11 +63,18 @@ class Ledger:
 
 
 class Engine(Protocol):
-    """How a request becomes passes. `evaluate.speed` has faster ones than `Eager`."""
+    """How a request becomes passes. `draws`, one key per image, are the dice of a randomised model, cut with z.
 
-    def scores(self, model: nn.Module, z: Tensor) -> Tensor: ...
+    `evaluate.speed` has faster ones than `Eager`.
+    """
 
-    def gradient(self, model: nn.Module, z: Tensor, loss: Loss, *targets: Tensor) -> tuple[Tensor, Tensor]: ...
+    def scores(self, model: nn.Module, z: Tensor, *, draws: Draws | None = None) -> Tensor: ...
+
+    def gradient(
+        self, model: nn.Module, z: Tensor, loss: Loss, *targets: Tensor, draws: Draws | None = None
+    ) -> tuple[Tensor, Tensor]: ...
+
+    def jacobian(self, model: nn.Module, z: Tensor, *, draws: Draws | None = None) -> tuple[Tensor, Tensor]: ...
 
 
 @dataclass(frozen=True)
@@ -69,22 +83,50 @@ class Eager:
 
     batch: int = 256
 
-    def scores(self, model: nn.Module, z: Tensor) -> Tensor:
+    def scores(self, model: nn.Module, z: Tensor, *, draws: Draws | None = None) -> Tensor:
         with torch.no_grad():
-            return _join([model(part) for part in z.detach().split(self.batch)])
+            return _join([_pass(model, part, d) for part, d in self._parts(z, draws)])
 
-    def gradient(self, model: nn.Module, z: Tensor, loss: Loss, *targets: Tensor) -> tuple[Tensor, Tensor]:
-        parts = zip(*(t.split(self.batch) for t in (z.detach(), *targets)), strict=True)
-        pairs = [_gradient(model, part, loss, *cut) for part, *cut in parts]
+    def gradient(
+        self, model: nn.Module, z: Tensor, loss: Loss, *targets: Tensor, draws: Draws | None = None
+    ) -> tuple[Tensor, Tensor]:
+        cuts = zip(*(t.split(self.batch) for t in (z, *targets)), strict=True)
+        parts = zip(self._parts(z, draws), cuts, strict=True)
+        pairs = [_gradient(model, part, d, loss, *cut) for (part, d), (_, *cut) in parts]
         return _join([s for s, _ in pairs]), _join([g for _, g in pairs])
 
+    def jacobian(self, model: nn.Module, z: Tensor, *, draws: Draws | None = None) -> tuple[Tensor, Tensor]:
+        pairs = [_jacobian(model, part, d) for part, d in self._parts(z, draws)]
+        return _join([s for s, _ in pairs]), _join([j for _, j in pairs])
 
-def _gradient(model: nn.Module, z: Tensor, loss: Loss, *targets: Tensor) -> tuple[Tensor, Tensor]:
+    def _parts(self, z: Tensor, draws: Draws | None) -> list[tuple[Tensor, Draws | None]]:
+        parts = z.detach().split(self.batch)
+        if draws is None:
+            return [(part, None) for part in parts]
+        return [(part, Draws(keys)) for part, keys in zip(parts, draws.keys.split(self.batch), strict=True)]
+
+
+def _pass(model: nn.Module, z: Tensor, draws: Draws | None) -> Tensor:
+    s: Tensor = model(z) if draws is None else model(z, draws)
+    return s
+
+
+def _gradient(model: nn.Module, z: Tensor, draws: Draws | None, loss: Loss, *targets: Tensor) -> tuple[Tensor, Tensor]:
     with torch.inference_mode(False), torch.enable_grad():
         z = z.clone().requires_grad_()
-        s = model(z)
+        s = _pass(model, z, draws)
         (g,) = torch.autograd.grad(loss(s, *targets).sum(), z)  # the only sum over samples in the house
     return s.detach(), g
+
+
+def _jacobian(model: nn.Module, z: Tensor, draws: Draws | None) -> tuple[Tensor, Tensor]:
+    """One forward pass, and one backward pass per class."""
+    with torch.inference_mode(False), torch.enable_grad():
+        z = z.clone().requires_grad_()
+        s = _pass(model, z, draws)
+        each = s.sum(0).unbind()  # samples stand alone, so ∂ Σ_n s_nk / ∂z_n is sample n's own gradient
+        rows = [torch.autograd.grad(e, z, retain_graph=e is not each[-1])[0] for e in each]
+    return s.detach(), torch.stack(rows, 1)
 
 
 def _join(parts: list[Tensor]) -> Tensor:
@@ -97,7 +139,11 @@ def _nothing(z: Tensor) -> Tensor:
 
 
 class Oracle:
-    """See the head of this file. `watch` is called after each request, for progress displays."""
+    """See the head of this file. `watch` is called after each request, for progress displays.
+
+    `dice`, one key per sample of the ledger, are what the noise of a randomised defence is made of; without any, its
+    samples are numbered by their places in the ledger.
+    """
 
     def __init__(
         self,
@@ -107,18 +153,22 @@ class Oracle:
         engine: Engine | None = None,
         rows: Tensor | None = None,
         watch: Callable[[], None] | None = None,
+        dice: Draws | None = None,
     ) -> None:
         self._model, self._ledger, self._watch = model, ledger, watch
         self._engine = Eager() if engine is None else engine
         self._rows = torch.arange(len(ledger.queries)) if rows is None else rows
+        self._dice = Draws.of(0, torch.arange(len(ledger.queries))) if dice is None else dice
         self.threat = threat
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    def __getitem__(self, rows: Tensor) -> Oracle:
+    def __getitem__(self, rows: Tensor) -> Self:
         """The same model, the same ledger, those samples: `rows` are places in this oracle, or a mask over it."""
-        return Oracle(self._model, self.threat, self._ledger, self._engine, self._rows[rows.cpu()], self._watch)
+        part = copy.copy(self)
+        part._rows = self._rows[rows.cpu()]
+        return part
 
     @property
     def targeted(self) -> bool:
@@ -138,17 +188,26 @@ class Oracle:
 
     def gradient(self, z: Tensor, loss: Loss, *targets: Tensor) -> tuple[Tensor, Tensor]:
         """Scores at z and the gradient of each sample's loss there; for a targeted threat the loss is negated."""
-        self._charge(z, Access.GRADIENTS)
+        dice = self._charge(z, Access.GRADIENTS)
         if len(z) == 0:
             return _nothing(z), torch.zeros_like(z)
-        s, g = self._engine.gradient(self._model, z, negated(loss) if self.targeted else loss, *targets)
-        still = (g.flatten(1) == 0).all(1).cpu()
-        if still.any():
-            self._ledger.zeros += torch.bincount(
-                self._rows.repeat_interleave(len(z) // len(self))[still], minlength=len(self._ledger.zeros)
-            )
+        signed = negated(loss) if self.targeted else loss
+        s, g = self._engine.gradient(self._model, z, signed, *targets, **dice)
+        self._note_zeros(g)
         self._seen()
         return s, g
+
+    def jacobian(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """Scores at z and the gradient of every score there, `[N, K, …]`: K images of memory for each z."""
+        dice = self._charge(z, Access.GRADIENTS)
+        if len(z) == 0:
+            return _nothing(z), z.new_zeros(0, 2, *z.shape[1:])
+        s, j = self._engine.jacobian(self._model, z, **dice)
+        more = (s.shape[1] - 1) * (len(z) // len(self))  # one was charged before the number of classes was known
+        self._ledger.gradients += torch.bincount(self._rows, minlength=len(self._ledger.gradients)) * more
+        self._note_zeros(j.flatten(0, 1))
+        self._seen()
+        return s, j
 
     def open(self) -> nn.Module:
         """The classifier itself, for an attacker who has it: INTERNALS only."""
@@ -156,10 +215,14 @@ class Oracle:
         return self._model
 
     def beside(self, model: nn.Module) -> Oracle:
-        """An oracle on a model the attacker owns, such as the base of an opened defence: metered, never charged."""
+        """An oracle on a model the attacker owns, such as the base of an opened defence: metered, never charged.
+
+        If that model rolls dice, they are not those of the one under attack.
+        """
         self._need(Access.INTERNALS)
         free = Threat(self.threat.ball, Access.INTERNALS, None, self.targeted)
-        return Oracle(model, free, Ledger(len(self)), self._engine, watch=self._watch)
+        dice = self._dice[self._rows.to(self._dice.keys.device)].fold(_BESIDE)
+        return Oracle(model, free, Ledger(len(self)), self._engine, watch=self._watch, dice=dice)
 
     def fooled(self, s: Tensor, y: Tensor) -> Tensor:
         """Whether these scores, or labels, are what the attacker wants."""
@@ -171,19 +234,34 @@ class Oracle:
         return -margin(s, y) if self.targeted else margin(s, y)
 
     def _ask(self, z: Tensor, need: Access) -> Tensor:
-        self._charge(z, need)
+        dice = self._charge(z, need)
         if len(z) == 0:
             return _nothing(z)
-        s = self._engine.scores(self._model, z)
+        s = self._engine.scores(self._model, z, **dice)
         self._seen()
         return s
 
-    def _charge(self, z: Tensor, need: Access) -> None:
+    def _charge(self, z: Tensor, need: Access) -> dict[str, Draws]:
+        """Write the bill; → the dice for the images sent, where the model rolls any."""
         self._need(need)
         each, rest = divmod(len(z), len(self)) if len(self) else (0, len(z))
         if rest:
             raise ValueError(f"{len(z)} images were sent for {len(self)} samples; send the same number for each")
+        spent = self._ledger.queries[self._rows]
         self._ledger.charge(self._rows, each, gradient=need == Access.GRADIENTS)
+        if not getattr(self._model, "randomised", False):
+            return {}
+        sent = (spent + each * _occurrence(self._rows)).repeat_interleave(each) + torch.arange(each).repeat(len(self))
+        keys = self._dice.keys
+        dice = Draws(keys[self._rows.to(keys.device)].repeat_interleave(each).to(z.device))
+        return {"draws": dice.fold(sent.to(z.device))}
+
+    def _note_zeros(self, g: Tensor) -> None:
+        still = (g.flatten(1) == 0).all(1).cpu()
+        if still.any():
+            self._ledger.zeros += torch.bincount(
+                self._rows.repeat_interleave(len(g) // len(self))[still], minlength=len(self._ledger.zeros)
+            )
 
     def _need(self, need: Access) -> None:
         if self.threat.access < need:
@@ -195,3 +273,50 @@ class Oracle:
     def _seen(self) -> None:
         if self._watch is not None:
             self._watch()
+
+
+def _occurrence(rows: Tensor) -> Tensor:
+    """For each entry, how many equal ones stand before it: a sample may be named several times in one request."""
+    ordered, order = rows.sort(stable=True)
+    count = torch.empty_like(rows)
+    count[order] = torch.arange(len(rows)) - torch.searchsorted(ordered, ordered)
+    return count
+
+
+class Through(Oracle):
+    """An oracle in front of another, which it asks: what adaptive attacks change one answer of.
+
+    It passes every request on as it came. `inner` has the ledger and refuses what the threat does not grant.
+    """
+
+    def __init__(self, inner: Oracle) -> None:
+        self.inner, self.threat = inner, inner.threat
+
+    def __len__(self) -> int:
+        return len(self.inner)
+
+    def __getitem__(self, rows: Tensor) -> Self:
+        part = copy.copy(self)
+        part.inner = self.inner[rows]
+        return part
+
+    def left(self) -> Tensor:
+        return self.inner.left()
+
+    def labels(self, z: Tensor) -> Tensor:
+        return self.inner.labels(z)
+
+    def scores(self, z: Tensor) -> Tensor:
+        return self.inner.scores(z)
+
+    def gradient(self, z: Tensor, loss: Loss, *targets: Tensor) -> tuple[Tensor, Tensor]:
+        return self.inner.gradient(z, loss, *targets)
+
+    def jacobian(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        return self.inner.jacobian(z)
+
+    def open(self) -> nn.Module:
+        return self.inner.open()
+
+    def beside(self, model: nn.Module) -> Oracle:
+        return self.inner.beside(model)

@@ -7,9 +7,17 @@ from torch import nn
 from antiadv.core import spec
 from antiadv.core.defence import Defence
 from antiadv.defences.anti_adversary import AntiAdversary
+from antiadv.defences.resize_pad import ResizePad
+from antiadv.defences.rounded_scores import RoundedScores
+from antiadv.defences.self_ensemble import SelfEnsemble
+from antiadv.defences.small_noise import SmallNoise
 
 DEFENCES: dict[str, type[Defence]] = {
     "anti_adversary": AntiAdversary,
+    "small_noise": SmallNoise,
+    "self_ensemble": SelfEnsemble,
+    "resize_pad": ResizePad,
+    "rounded_scores": RoundedScores,
 }
 
 BARE = "none"  # the text of a cell without a defence
@@ -24,9 +32,9 @@ def wrap(text: str, base: nn.Module) -> nn.Module:
 
 
 def full_text(text: str) -> str:
-    """The spec with every default filled in and the version of the class: what a cell's key holds."""
+    """The spec with every default filled in and the edition of the class: what a cell's key holds."""
     if text == BARE:
         return BARE
     said = spec.read(text, DEFENCES, "defence")
-    version: int = DEFENCES[said.name].version
-    return f"{said.text(defaults=True)}@{version}"
+    edition: int = DEFENCES[said.name].edition
+    return f"{said.text(defaults=True)}@{edition}"

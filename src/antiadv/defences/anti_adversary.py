@@ -15,11 +15,13 @@ the decision. It makes attacks that must ask far dearer; an attack computed on f
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from antiadv.core.ball import per_row
 from antiadv.core.defence import Defence
 from antiadv.core.door import check_float, check_shape
 from antiadv.core.errors import BadInput
@@ -41,6 +43,8 @@ class AntiAdversary(Defence):
     >>> g(torch.full((5, 4), 0.5)).shape
     torch.Size([5, 3])
     """
+
+    adaptive: ClassVar[tuple[str, ...]] = (*Defence.adaptive, "pseudo_label")
 
     def __init__(
         self, base: nn.Module, steps: int = 2, step_size: float | tuple[float, ...] = 0.15, clip: bool = False
@@ -80,6 +84,9 @@ class AntiAdversary(Defence):
                 gamma = self._moved(x, gamma) - x if self.clip else gamma
         return gamma.detach()
 
+    def surrogate(self, kappa: float = 3.0) -> nn.Module:
+        return Smoothed(self, kappa)
+
     def _ascent(self, z: Tensor, y: Tensor | None) -> tuple[Tensor, Tensor]:
         """∇CE(f(z), y) and y; the label shares the first step's forward."""
         if torch.compiler.is_compiling():  # the compiler traces this form whole, and would break the graph at the other
@@ -116,6 +123,36 @@ class AntiAdversary(Defence):
         return alpha.to(x.dtype).reshape(1, -1, *[1] * (x.ndim - 2))
 
     _per_channel: Tensor | None
+
+
+class Smoothed(nn.Module):
+    """The layer with tanh(κ·∇/mean|∇|) for the sign, differentiable through all K steps.
+
+    The mean is the sample's own and held constant, so that κ means the same for a network sure of itself, whose
+    gradients are tiny. κ → ∞ is the layer.
+    """
+
+    def __init__(self, layer: AntiAdversary, kappa: float) -> None:
+        super().__init__()
+        self.layer, self.kappa = layer, kappa
+        self.training = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        f, wanted = self.layer, torch.is_grad_enabled() and x.requires_grad
+        with torch.enable_grad():
+            alpha, gamma, y = f._alpha(x), torch.zeros_like(x), None
+            for _ in range(f.steps):
+                z = f._moved(x, gamma)
+                z = z if wanted else z.detach().requires_grad_()
+                s = f._classify(z)
+                y = s.detach().argmax(1) if y is None else y
+                (g,) = torch.autograd.grad(_ce(s, y), z, create_graph=wanted)
+                scale = g.detach().flatten(1).abs().mean(1)
+                scale = scale.where(scale > 0, torch.ones_like(scale))
+                gamma = gamma - alpha * (self.kappa * g / per_row(scale, g)).tanh()
+                gamma = f._moved(x, gamma) - x if f.clip else gamma
+                gamma = gamma if wanted else gamma.detach()
+        return f._classify(f._moved(x, gamma))
 
 
 def _ce(s: Tensor, y: Tensor) -> Tensor:

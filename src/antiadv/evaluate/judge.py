@@ -1,7 +1,12 @@
 """The judge: images to records. It trusts no attack, and looks at the images itself, in float32, through the defence.
 
-    looks(x)       scores of g and labels of f
+    look(g, x)     scores of g and labels of f
     records(…)     what g says of x and of z, how far z is from x, and what the ledger says it cost
+
+A randomised defence is looked at `LOOKS` times, each with dice of its own, and what counts is the majority: it is
+right where more than half of the looks are. The class in the record is the most frequent one, the true class only
+where it has that majority; confidences are means. The dice for x and for z are the same, so that an image left as it
+was is judged as it was. Any other model is looked at once.
 
 Whatever an attack returned is first put into the box [0, 1]; what is not a number counts as the clean image. Whether
 z lies in the ball is not decided here: the record keeps the distance, and the measures compare it with a radius.
@@ -14,30 +19,53 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from antiadv.core.ball import Ball
-from antiadv.core.defence import base_of
+from antiadv.core.defence import Randomised, base_of
+from antiadv.core.draws import Draws
 from antiadv.core.errors import BadInput
 from antiadv.core.oracle import Engine, Ledger
 from antiadv.evaluate.cell import Record
 
+LOOKS = 10
+
 
 @dataclass(frozen=True)
 class Look:
-    """What g says of a batch, and the labels f gives it."""
+    """What g says of a batch, look by look, `[D, N, K]`, and the labels f gives it."""
 
     scores: Tensor
     base: Tensor
 
     @property
-    def labels(self) -> Tensor:
-        return self.scores.argmax(1)
+    def draws(self) -> int:
+        return len(self.scores)
+
+    def right(self, y: Tensor) -> Tensor:
+        """In how many of the looks the class was y, `[N]`."""
+        return (self.scores.argmax(2) == y).sum(0)
+
+    def majority(self, y: Tensor) -> Tensor:
+        """Whether it was y in more than half of them."""
+        return 2 * self.right(y) > self.draws
+
+    def labels(self, y: Tensor) -> Tensor:
+        """The most frequent class; y only where it has the majority."""
+        if self.draws == 1:
+            return self.scores[0].argmax(1)
+        votes = F.one_hot(self.scores.argmax(2), self.scores.shape[2]).sum(0)
+        rest = votes.scatter(1, y[:, None], -1).argmax(1)
+        return torch.where(self.majority(y), y, rest)
 
 
-def look(model: nn.Module, x: Tensor, engine: Engine) -> Look:
-    s = engine.scores(model, x)
+def look(model: nn.Module, x: Tensor, engine: Engine, dice: Draws, looks: int = LOOKS) -> Look:
+    if isinstance(model, Randomised):
+        s = torch.stack([engine.scores(model, x, draws=dice.fold(d)) for d in range(looks)])
+    else:
+        s = engine.scores(model, x)[None]
     base = base_of(model)
-    return Look(s, s.argmax(1) if base is model else engine.scores(base, x).argmax(1))
+    return Look(s, s[0].argmax(1) if base is model else engine.scores(base, x).argmax(1))
 
 
 def tidy(x: Tensor, z: Tensor) -> Tensor:
@@ -56,8 +84,8 @@ def records(
     columns = [
         list(ids),
         y.tolist(),
-        clean.labels.tolist(),
-        attacked.labels.tolist(),
+        clean.labels(y).tolist(),
+        attacked.labels(y).tolist(),
         clean.base.tolist(),
         attacked.base.tolist(),
         _short(ball.distance(x, z), digits=9),  # finer than the ball's tolerance: on the sphere is in the ball
@@ -66,15 +94,15 @@ def records(
         ledger.zeros.tolist(),
         *_confidences(clean, y),
         *_confidences(attacked, y),
-        [1] * len(y),
-        (clean.labels == y).long().tolist(),
-        (attacked.labels == y).long().tolist(),
+        [clean.draws] * len(y),
+        clean.right(y).tolist(),
+        attacked.right(y).tolist(),
     ]
     return [Record(*row) for row in zip(*columns, strict=True)]
 
 
 def _confidences(seen: Look, y: Tensor) -> tuple[list[float], list[float]]:
-    p = seen.scores.double().softmax(1)
+    p = seen.scores.double().softmax(2).mean(0)
     return _short(p.amax(1)), _short(p.gather(1, y[:, None]).squeeze(1))
 
 

@@ -3,7 +3,8 @@
     confront(model, attack, threat, x, y, ids, seed)  →  z, records, receipt          for a batch in hand
     run_shard(job, world)                             →  the same, for a cell's samples, named by text
 
-Samples that the classifier gets wrong untouched are not attacked: nothing is left to break.
+Samples that the classifier gets wrong untouched are not attacked: nothing is left to break. Three sets of dice are
+made of the seed and a sample's number: the attack's, those of a randomised defence under attack, and the judge's.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from antiadv.evaluate.meter import Meter
 from antiadv.evaluate.world import World
 
 Watch = Callable[[Ledger], None]
+
+DEFENDER, JUDGE = 0xDEFE2D, 0x10D6E  # folds of a sample's dice, far from any step an attack counts to
 
 
 @dataclass(frozen=True)
@@ -61,19 +64,22 @@ def confront(
     engine = Eager() if engine is None else engine
     x, y, ids = x.detach().clamp(0, 1), y.to(x.device).long(), ids.to(x.device)
     with Meter(base_of(model)) as meter:
-        clean = look(model, x, engine)
-        check_scores(clean.scores, x, y)
+        dice = Draws.of(seed, ids)
+        clean = look(model, x, engine, dice.fold(JUDGE))
+        for s in clean.scores:
+            check_scores(s, x, y)
         ledger = Ledger(len(x), threat.queries)
-        goal = clean.labels != y if threat.targeted else clean.labels == y
+        goal = ~clean.majority(y) if threat.targeted else clean.majority(y)
         rows = goal.nonzero().squeeze(1)
         seen = None if watch is None else lambda: watch(ledger)
-        oracle = Oracle(model, threat, ledger, engine, rows.cpu(), seen)
+        oracle = Oracle(model, threat, ledger, engine, rows.cpu(), seen, dice.fold(DEFENDER))
         z = x.clone()
         if len(rows):
-            found = attack(oracle, x[rows], y[rows], threat.ball, Draws.of(seed, ids[rows]))
+            found = attack(oracle, x[rows], y[rows], threat.ball, dice[rows])
             z[rows] = tidy(x[rows], found.detach().to(z))
-        attacked = look(model, z, engine)
-        check_scores(attacked.scores, x)
+        attacked = look(model, z, engine, dice.fold(JUDGE))
+        for s in attacked.scores:
+            check_scores(s, x)
         facts = records(ids.tolist(), y, x, z, clean, attacked, threat.ball, ledger)
     return z, facts, meter.receipt(x.device)
 

@@ -1,0 +1,44 @@
+"""Small input noise (Byun, Go, Kim, arXiv:2101.04829): g(x) = f(x + σ·n), n ~ N(0, I), fresh at every query.
+
+An attacker that compares scores compares two draws: the difference it looks for drowns in noise of std √2·σ|∇|. One
+that averages m gradients at a point (`eot`) sees it again, with 1/√m of the noise.
+
+Notation:   σ → `std` (pixels of [0, 1], before any normalisation inside the base), n → `draws.normal`.
+Cost:       one forward pass of f.
+Departures: whether the noisy image is clipped into [0, 1] the paper does not say: `clip`, off by default.
+"""
+
+from __future__ import annotations
+
+import math
+
+from torch import Tensor, nn
+
+from antiadv.core.defence import Randomised
+from antiadv.core.draws import Draws
+from antiadv.core.errors import BadInput
+
+
+class SmallNoise(Randomised):
+    """The classifier `base` behind Gaussian noise on its input; `std=0` is the base, bit for bit.
+
+    >>> import torch
+    >>> g = SmallNoise(torch.nn.Linear(4, 3).eval(), std=0.1)
+    >>> x = torch.full((5, 4), 0.5)
+    >>> bool((g(x) == g(x)).any())
+    False
+    """
+
+    def __init__(self, base: nn.Module, std: float = 0.01, clip: bool = False) -> None:
+        super().__init__(base)
+        if not 0 <= std < math.inf:
+            raise BadInput(f"the noise needs a std ≥ 0, in pixels of [0, 1]; found {std!r}. Use 0.01.")
+        self.std, self.clip = std, clip
+
+    def extra_repr(self) -> str:
+        return f"std={self.std}, clip={self.clip}"
+
+    def answer(self, x: Tensor, draws: Draws) -> Tensor:
+        z = x + self.std * draws.normal(*x.shape[1:]).to(x) if self.std else x
+        s: Tensor = self.base(z.clamp(0, 1) if self.clip else z)
+        return s
