@@ -31,7 +31,7 @@ class Transfer:
     attack: Attack = PGD()
 
     access: ClassVar[Access] = Access.INTERNALS
-    version: ClassVar[int] = 1
+    edition: ClassVar[int] = 1
 
     @property
     def norms(self) -> frozenset[float]:

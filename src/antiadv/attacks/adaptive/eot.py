@@ -1,0 +1,86 @@
+"""EOT: expectation over transformation (Athalye et al., ICML 2018, arXiv:1707.07397): average the dice out.
+
+    scores      1/m · Σ_i s_i(z)             over m fresh draws of the defence at the same point
+    gradient    1/m · Σ_i ∇L(s_i(z), y)      the gradient of E L, with 1/√m of the noise
+    label       the most frequent of m
+
+Notation:   m → `samples`.
+Cost:       m queries for each that the attack makes; a sample that cannot pay for m stops.
+Departures: of a tie between labels the smallest class wins. On a classifier without dice it asks m times all the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from antiadv.attacks.white_box.pgd import PGD
+from antiadv.core.attack import Attack
+from antiadv.core.ball import Ball
+from antiadv.core.door import at_least
+from antiadv.core.draws import Draws
+from antiadv.core.losses import Loss
+from antiadv.core.oracle import Oracle, Through
+from antiadv.core.threat import Access
+
+
+class Averaged(Through):
+    """Every answer is made of `samples` answers, all sent at once and all paid for."""
+
+    def __init__(self, inner: Oracle, samples: int) -> None:
+        super().__init__(inner)
+        self.samples = samples
+
+    def left(self) -> Tensor:
+        return self.inner.left() // self.samples
+
+    def labels(self, z: Tensor) -> Tensor:
+        most: Tensor = self._apart(self.inner.labels(self._each(z))).mode(1).values
+        return most
+
+    def scores(self, z: Tensor) -> Tensor:
+        return self._apart(self.inner.scores(self._each(z))).mean(1)
+
+    def gradient(self, z: Tensor, loss: Loss, *targets: Tensor) -> tuple[Tensor, Tensor]:
+        s, g = self.inner.gradient(self._each(z), loss, *map(self._each, targets))
+        return self._apart(s).mean(1), self._apart(g).mean(1)
+
+    def jacobian(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        s, j = self.inner.jacobian(self._each(z))
+        return self._apart(s).mean(1), self._apart(j).mean(1)
+
+    def _each(self, v: Tensor) -> Tensor:
+        return v.repeat_interleave(self.samples, 0)
+
+    def _apart(self, v: Tensor) -> Tensor:
+        return v.reshape(len(v) // self.samples, self.samples, *v.shape[1:])
+
+
+@dataclass(frozen=True)
+class EOT:
+    """`attack` is any attack; what it asks is answered by the mean over `samples` draws."""
+
+    attack: Attack = PGD()
+    samples: int = 20
+
+    edition: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        at_least(1, samples=self.samples)
+
+    @property
+    def access(self) -> Access:
+        return self.attack.access
+
+    @property
+    def norms(self) -> frozenset[float]:
+        return self.attack.norms
+
+    @property
+    def minimal(self) -> bool:
+        return self.attack.minimal
+
+    def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
+        return self.attack(Averaged(oracle, self.samples), x, y, ball, draws)

@@ -1,0 +1,53 @@
+"""Pseudo-label: drive the label of the base across the boundary, and stop there.
+
+    maximise   max_{j≠y} f_j(z) − f_y(z)        over z in the ball around x, by APGD
+    stop       at the first z that the base f gets wrong
+
+A layer that makes f surer of its own label ŷ (`anti_adversary`) takes ŷ from f. Once ŷ is wrong the layer works for the
+attacker: it pushes the image further into the wrong class. So nothing behind f needs to be looked at.
+
+Cost:       no query of the defence. Work on f is the attacker's own: metered in the receipt, not charged.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from antiadv.attacks.best import Best
+from antiadv.attacks.white_box.apgd import climb, start
+from antiadv.core.ball import Ball
+from antiadv.core.defence import base_of
+from antiadv.core.door import at_least
+from antiadv.core.draws import Draws
+from antiadv.core.losses import margin, negated
+from antiadv.core.oracle import Oracle
+from antiadv.core.threat import Access
+
+
+@dataclass(frozen=True)
+class PseudoLabel:
+    """100 steps from one start, unless told otherwise."""
+
+    steps: int = 100
+    restarts: int = 1
+
+    access: ClassVar[Access] = Access.INTERNALS
+    norms: ClassVar[frozenset[float]] = frozenset({2, math.inf})
+    minimal: ClassVar[bool] = False
+    edition: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        at_least(1, steps=self.steps, restarts=self.restarts)
+
+    def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
+        f = oracle.beside(base_of(oracle.open()))
+        best = Best(f, x, y)
+        for restart in range(self.restarts):
+            rows = best.standing()
+            z = start(x[rows], ball, draws[rows].fold(restart))
+            climb(f, best, rows, x[rows], z, ball, negated(margin), y[rows], steps=self.steps)
+        return best.z

@@ -1,0 +1,108 @@
+"""Adaptive attacks: they take away what the layer only hides, and average out what noise hides."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import antiadv
+from antiadv import Linf
+from antiadv.attacks import parse
+from antiadv.attacks.adaptive.adaptive import Adaptive
+from antiadv.core.draws import Draws
+from antiadv.core.losses import ce
+from antiadv.core.oracle import Ledger, Oracle
+from antiadv.core.spec import text
+from antiadv.core.threat import Access, Threat
+from antiadv.defences import wrap
+from antiadv.defences.anti_adversary import AntiAdversary
+from antiadv.defences.small_noise import SmallNoise
+from tests.toys import Spy, halfspace, small_net
+
+BALL = Linf(8 / 255)
+
+
+@functools.cache
+def trades() -> tuple[nn.Module, Tensor, Tensor]:
+    data = antiadv.data.load("cifar10")
+    return antiadv.models.load("compact:trades"), data.images(range(12)), data.labels(range(12))
+
+
+@functools.cache
+def robust(defence: str, attack: str) -> float:
+    net, x, y = trades()
+    return antiadv.attack(wrap(defence, net), x, y, attack, BALL).robust_accuracy
+
+
+@pytest.mark.parametrize(
+    "attack", ["transfer:attack=(apgd:steps=10)", "bpda:attack=(apgd:steps=10)", "pseudo_label:steps=10"]
+)
+def test_the_gain_of_the_layer_is_taken_away(attack: str) -> None:
+    bare, naive = robust("none", "apgd:steps=10"), robust("anti_adversary", "apgd:steps=10")
+    assert naive > bare
+    assert robust("anti_adversary", attack) <= bare
+
+
+def test_bpda_tests_the_defence_and_climbs_the_base() -> None:
+    toy = halfspace(math.inf)
+    spy, ledger = Spy(toy.model), Ledger(6)
+    oracle = Oracle(spy, Threat(Linf(0.09), Access.INTERNALS), ledger)
+    draws = Draws.of(0, torch.arange(6))
+    parse("bpda:attack=(pgd:steps=3)")(oracle, toy.x, toy.y, Linf(0.09), draws)
+    assert ledger.queries.tolist() == [4] * 6
+    assert ledger.gradients.tolist() == [0] * 6
+    assert spy.seen == 24
+
+
+def test_eot_charges_every_draw() -> None:
+    toy = halfspace(math.inf)
+    ledger = Ledger(6, 100)
+    oracle = Oracle(SmallNoise(toy.model, 0.1), Threat(Linf(0.09), Access.GRADIENTS, 100), ledger)
+    parse("eot:attack=(pgd:steps=3),samples=7")(oracle, toy.x, toy.y, Linf(0.05), Draws.of(0, torch.arange(6)))
+    assert all(q % 7 == 0 and q <= 28 for q in ledger.queries.tolist())
+
+
+def test_eot_is_no_weaker_than_the_plain_attack_on_noise() -> None:
+    toy = halfspace(math.inf, n=12)
+    g = SmallNoise(toy.model, 0.3)
+    plain, averaged = (
+        antiadv.attack(g, toy.x, toy.y, attack, Linf(0.115)).robust_accuracy
+        for attack in ("pgd:steps=10", "eot:attack=(pgd:steps=10),samples=20")
+    )
+    assert averaged <= plain
+
+
+def test_the_stand_in_is_the_layer_where_it_is_sharp_and_its_gradient_sees_gamma() -> None:
+    net = nn.Sequential(nn.Flatten(), nn.Linear(12, 8), nn.Tanh(), nn.Linear(8, 3)).double().eval()
+    layer = AntiAdversary(net, steps=2, step_size=0.05)
+    x = torch.rand((2, 3, 2, 2), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    torch.testing.assert_close(layer.surrogate(1e9)(x), layer(x))
+    soft = layer.surrogate(0.5)
+    (g,) = torch.autograd.grad(soft(x.requires_grad_())[:, 0].sum(), x)
+    (held,) = torch.autograd.grad(layer(x)[:, 0].sum(), x)
+    assert torch.isfinite(g).all()
+    assert (g != held).any()  # it sees γ
+    with torch.no_grad():
+        torch.testing.assert_close(soft(x), soft(x.detach()))
+
+
+def test_the_stand_in_of_a_network_has_a_gradient() -> None:
+    net, x = small_net(), torch.rand((3, 3, 8, 8), generator=torch.Generator().manual_seed(0))
+    oracle = Oracle(wrap("anti_adversary", net), Threat(BALL, Access.INTERNALS), Ledger(3))
+    _, g = oracle.beside(AntiAdversary(net).surrogate()).gradient(x, ce, net(x).argmax(1))
+    assert torch.isfinite(g).all()
+    assert (g.flatten(1) != 0).any(1).all()
+
+
+def test_adaptive_is_made_of_what_the_defence_names() -> None:
+    net = small_net()
+    assert text(Adaptive().against(net, BALL)).count("transfer") == 2
+    layer = text(Adaptive(steps=9).against(wrap("anti_adversary", net), BALL))
+    assert all(part in layer for part in ("transfer", "bpda", "pseudo_label", "(square:steps=9)"))
+    noise = text(Adaptive(samples=5).against(wrap("small_noise", net), BALL))
+    assert noise.startswith("eot:")
+    assert "samples=5" in noise
