@@ -12,6 +12,7 @@ from antiadv.core.threat import Access, Threat
 from antiadv.defences.anti_adversary import AntiAdversary
 from antiadv.evaluate import Cell, Outcome, Store, attack, evaluate, make_cell
 from antiadv.report import report
+from antiadv.report.trial import verdict
 
 __all__ = [
     "L2",
@@ -30,6 +31,7 @@ __all__ = [
     "make_cell",
     "models",
     "report",
+    "verdict",
 ]
 
 __version__ = "0.1.0"

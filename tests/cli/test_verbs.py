@@ -277,7 +277,7 @@ OTHER_BAD = {
     "no such verb": (["evalate"], "No such command 'evalate'"),
     "no such option": (["report", "--stroe", "x"], "--stroe"),
     "option missing": (["evaluate", "--model", MODEL], "--attack"),
-    "nothing to list": (["list", "recipes"], "'recipes' is not one of 'attacks'"),
+    "nothing to list": (["list", "weights"], "'weights' is not one of 'attacks'"),
     "no picture": (["attack", "missing.png", "--model", MODEL], "no picture at missing.png"),
     "no class 10": (["attack", "{picture}", "--model", MODEL, "--label", "10"], "0 … 9; found 10"),
     "no target": (["attack", "{picture}", "--model", MODEL, "--threat", "linf:8/255,targeted=true"], "--target"),

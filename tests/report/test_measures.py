@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,15 +13,22 @@ from antiadv import L2, Linf
 from antiadv.core.errors import BadInput
 from antiadv.report.measures import (
     Difference,
+    Median,
+    Ratio,
     Share,
+    calibration,
     clean_accuracy,
     median_queries,
+    newcombe,
     paired,
     paired_by,
+    queries_to_fall,
+    query_ratio,
     right,
     robust_accuracy,
     share,
     standing,
+    worst_case,
 )
 from tests.evaluate.probes import record
 
@@ -81,7 +89,31 @@ def verdicts(gained: int, lost: int, both: int = 3, neither: int = 2) -> tuple[l
 def test_the_p_value_is_mcnemars(gained: int, lost: int, p: float):
     found = paired(*verdicts(gained, lost), BALL)
     n = gained + lost + 5
-    assert found == Difference((gained - lost) / n, gained, lost, pytest.approx(p), n)
+    low, high = newcombe(3, gained, lost, 2)
+    assert found == Difference((gained - lost) / n, low, high, gained, lost, pytest.approx(p), n)
+    assert low <= found.value <= high
+
+
+# an example of Newcombe (Stat. Med. 17:2635, 1998), method 10: 36 both, 12 and 2 only one of them, 0 neither
+def test_the_interval_of_a_difference_is_newcombes():
+    assert newcombe(36, 12, 2, 0) == pytest.approx((0.0569, 0.3404), abs=5e-5)
+    assert newcombe(36, 2, 12, 0) == pytest.approx((-0.3404, -0.0569), abs=5e-5)  # turned round
+
+
+def test_where_nothing_changed_the_interval_is_not_a_point():
+    low, high = newcombe(30, 0, 0, 10)
+    assert low == pytest.approx(-high)
+    assert 0.05 < high < 0.1
+    assert newcombe(0, 20, 0, 0) == pytest.approx((1 - math.hypot(0.161125, 0.161125), 1), abs=1e-5)  # Wilson of 20/20
+
+
+@pytest.mark.parametrize("cells", [(0.3, 0.3, 0.05, 0.35), (0.5, 0.1, 0.1, 0.3), (0.05, 0.02, 0.01, 0.92)])
+def test_the_interval_of_a_difference_covers_in_19_of_20(cells: tuple[float, ...]):
+    """Both, second, first, neither: the interval of 100 samples must hold the truth about 95 times of a hundred."""
+    tables = np.random.default_rng(0).multinomial(100, cells, size=1000)
+    truth = cells[1] - cells[2]
+    held = sum(low <= truth <= high for low, high in (newcombe(*map(int, t)) for t in tables))
+    assert 0.93 <= held / 1000 <= 0.999  # it is careful where few samples change
 
 
 def test_only_common_samples_are_paired():
@@ -95,7 +127,7 @@ def test_only_common_samples_are_paired():
 
 def test_pairs_may_be_judged_by_anything():
     first, second = [record(0, **WRONG), record(1)], [record(0), record(1)]
-    assert paired_by(first, second, right) == Difference(0.5, 1, 0, 1.0, 2)
+    assert paired_by(first, second, right) == Difference(0.5, *newcombe(1, 1, 0, 0), 1, 0, 1.0, 2)
 
 
 @pytest.mark.parametrize(
@@ -153,6 +185,71 @@ def test_no_records_is_not_zero():
 
 def test_numbers_as_they_are_printed():
     assert str(Share(0.8, 0.490162, 0.943318, 10)) == "80.0 [49.0, 94.3]"
-    assert str(Difference(0.125, 6, 1, 0.125, 40)) == "+12.5 (p 0.12)"
-    assert str(Difference(-0.05, 0, 2, 0.5, 40)) == "-5.0 (p 0.5)"
-    assert str(Difference(0.5, 80, 0, 1.6e-24, 160)) == "+50.0 (p 1.6e-24)"
+    assert str(Difference(0.125, 0, 0.25, 6, 1, 0.125, 40)) == "+12.5 (p 0.12)"
+    assert str(Difference(-0.05, -0.2, 0, 0, 2, 0.5, 40)) == "-5.0 (p 0.5)"
+    assert str(Difference(0.5, 0.4, 0.6, 80, 0, 1.6e-24, 160)) == "+50.0 (p 1.6e-24)"
+
+
+def test_the_worst_case_stands_in_every_cell_on_the_samples_all_have():
+    first = [record(sample=i, **kind) for i, kind in enumerate([STANDS, STANDS, FELL, WRONG, STANDS])]
+    second = [record(sample=i, **kind) for i, kind in enumerate([STANDS, FELL, STANDS, WRONG])]
+    assert worst_case([first, second], BALL) == share(1, 4)
+    assert worst_case([first], BALL) == robust_accuracy(first, BALL)
+    for nothing in ([], [first, []]):
+        with pytest.raises(BadInput):
+            worst_case(nothing, BALL)
+
+
+def queried(*fates: tuple[int, bool]) -> list:
+    """Records of samples that stood or fell after so many queries."""
+    return [record(i, queries=q, **(FELL if fell else STANDS)) for i, (q, fell) in enumerate(fates)]
+
+
+def test_the_median_to_fall_counts_those_who_stood():
+    # by hand: S(10) = 4/5; one leaves at 15, so 3 are at risk: S(20) = 4/5·2/3 = 0.53, S(30) = 4/5·2/3·1/2 = 0.27
+    records = queried((10, True), (15, False), (20, True), (30, True), (100, False))
+    assert queries_to_fall(records, BALL) == Median(30, 100)
+    assert queries_to_fall(records[:3], BALL) == Median(20, 20)
+    assert queries_to_fall(queried((10, True), (20, True), (30, True)), BALL) == Median(20, 30)
+    assert queries_to_fall(queried((10, True), (40, True)), BALL) == Median(10, 40)  # half have fallen by then
+
+
+def test_where_fewer_than_half_fall_the_median_is_beyond():
+    records = queried((10, True), (100, False), (100, False))
+    assert queries_to_fall(records, BALL) == Median(None, 100)
+    assert str(queries_to_fall(records, BALL)) == "> 100"
+    assert queries_to_fall(queried((100, False)), BALL) == Median(None, 100)
+    assert queries_to_fall(queried((0, True), (0, False)), BALL) is None  # nothing was asked
+    assert queries_to_fall([record(0, **WRONG)], BALL) is None
+
+
+def test_the_ratio_of_medians_is_exact_or_a_bound():
+    quick, slow = queried((10, True), (10, True), (100, False)), queried((30, True), (30, True), (100, False))
+    never = queried((100, False), (100, False), (100, False))
+    assert query_ratio(quick, slow, BALL) == Ratio(3.0)
+    assert query_ratio(quick, never, BALL) == Ratio(10.0, "more")
+    assert query_ratio(never, quick, BALL) == Ratio(0.1, "less")
+    assert query_ratio(never, never, BALL) is None
+    assert query_ratio(queried((0, True)), slow, BALL) is None
+    assert [str(Ratio(2.04)), str(Ratio(10, "more")), str(Ratio(0.5, "less"))] == ["2", "> 10", "< 0.5"]
+
+
+def test_calibration_by_hand():
+    # bins of 1/15: 0.95 and 0.99 share the last one, 0.5 is in the eighth
+    said = [(0.95, True, 0.95), (0.99, False, 0.01), (0.5, True, 0.5), (0.5, True, 0.5)]
+    records = [
+        record(i, **(STANDS if fine else WRONG), clean_confidence=c, clean_truth=t)
+        for i, (c, fine, t) in enumerate(said)
+    ]
+    found = calibration(records)
+    assert found.error == pytest.approx((abs(1 - 1.94) + abs(2 - 1.0)) / 4)
+    assert found.loss == pytest.approx(-(math.log(0.95) + math.log(0.01) + 2 * math.log(0.5)) / 4)
+    assert (found.confidence, found.accuracy, found.n) == (pytest.approx(2.94 / 4), 0.75, 4)
+    assert math.isfinite(calibration([record(0, clean_truth=0.0)]).loss)
+    with pytest.raises(BadInput, match="no records"):
+        calibration([])
+
+
+def test_perfect_confidence_has_no_error():
+    assert calibration([record(i, clean_confidence=1.0, clean_truth=1.0) for i in range(5)]).error == 0
+    assert calibration([record(i, **WRONG, clean_confidence=1.0) for i in range(5)]).error == 1

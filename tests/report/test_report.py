@@ -11,10 +11,12 @@ import pytest
 
 import antiadv
 from antiadv.core.errors import BadInput
+from antiadv.core.threat import Access
 from antiadv.evaluate import Cell, Store
+from antiadv.report.measures import Ratio
 from antiadv.report.render import HEADINGS, markdown
 from antiadv.report.table import bare_cell, rows
-from antiadv.report.verdict import verdict
+from antiadv.report.verdict import confidence, levels, verdict
 from tests.evaluate.probes import MODEL, RECEIPT, cell, record
 
 ANTI = "anti_adversary"
@@ -120,8 +122,8 @@ def sentence(root: Path) -> str:
 def test_without_an_adaptive_attack_nothing_is_said_of_one(tmp_path: Path):
     pair(tmp_path, "square", 30, 10)
     assert sentence(tmp_path) == (
-        f"On {MODEL}, anti_adversary gains +50.0 points (p 2e-06) against square; no adaptive attack was run, "
-        "so this says nothing of an attacker who knows the defence."
+        f"On {MODEL}, anti_adversary gains +50.0 points [+31.6, +63.1] (p 2e-06) against an attacker who sees scores "
+        "(square); no adaptive attack was run, so this says nothing of an attacker who knows the defence."
     )
 
 
@@ -130,9 +132,10 @@ def test_a_defence_that_falls_to_the_adaptive_attack_is_no_answer(tmp_path: Path
     pair(tmp_path, "pgd", 30, 29)
     pair(tmp_path, "transfer", 30, 30)
     assert sentence(tmp_path) == (
-        f"On {MODEL}, anti_adversary gains +50.0 points (p 2e-06) against square and +2.5 points (p 1.00) against pgd; "
-        "against an attacker who knows the defence (transfer) it gains +0.0 points (p 1.00): "
-        "it is no answer to an adaptive attacker."
+        f"On {MODEL}, anti_adversary gains +50.0 points [+31.6, +63.1] (p 2e-06) against an attacker who sees scores "
+        "(square) and +2.5 points [-5.1, +10.4] (p 1.00) against an attacker who has gradients (pgd); against an "
+        "attacker who knows the defence (worst of square, pgd and transfer) it gains +0.0 points [-6.4, +6.4] "
+        "(p 1.00): it is no answer to an adaptive attacker."
     )
 
 
@@ -150,14 +153,58 @@ def test_an_answer_must_be_a_gain_and_be_significant(tmp_path: Path, bare: int, 
 def test_the_worst_adaptive_attack_has_the_last_word(tmp_path: Path):
     pair(tmp_path, "transfer", 30, 10)
     pair(tmp_path, "transfer:attack=(pgd:steps=40)", 30, 28)
-    assert "(transfer:attack=(pgd:steps=40)) it gains +5.0 points" in sentence(tmp_path)
+    assert "(worst of transfer and transfer:attack=(pgd:steps=40)) it gains +5.0 points" in sentence(tmp_path)
+
+
+def test_whoever_knows_the_defence_may_also_ask(tmp_path: Path):
+    """A weak adaptive attack must not make a defence look better than a plain one already showed."""
+    pair(tmp_path, "pgd", 30, 30)
+    pair(tmp_path, "transfer", 30, 10)
+    assert "(worst of pgd and transfer) it gains +0.0 points" in sentence(tmp_path)
+
+
+def test_averaging_the_dice_out_counts_as_knowing(tmp_path: Path):
+    pair(tmp_path, "eot", 30, 30)
+    assert "knows the defence (eot) it gains +0.0 points" in sentence(tmp_path)
+
+
+def test_the_worst_case_is_taken_on_both_sides(tmp_path: Path):
+    """Each attack breaks other samples: the bare classifier loses 20 in all, the defence 15."""
+    for attack, half in (("square", range(20)), ("nes", range(20, 40))):
+        for defence, fell in (("none", 10), (ANTI, 10 if attack == "square" else 5)):
+            facts = [record(i, queries=7, **(FELL if i in half[:fell] else {})) for i in range(40)]
+            Store(tmp_path).append(cell(attack, defence=defence), facts, RECEIPT)
+    (found,) = levels(rows(Store(tmp_path)))
+    assert (found.gain.value, found.gain.gained, found.gain.lost) == (0.125, 5, 0)
+    assert (found.access, set(found.attacks), found.ratio) == (Access.SCORES, {"nes", "square"}, None)
+
+
+def test_attacks_without_a_common_sample_leave_the_least_gain(tmp_path: Path):
+    for attack, ids, fell in (("square", range(20), 2), ("nes", range(20, 40), 6)):
+        put(tmp_path, cell(attack), 10, ids)
+        put(tmp_path, cell(attack, defence=ANTI), fell, ids)
+    (found,) = levels(rows(Store(tmp_path)))
+    assert (found.attacks, found.gain.value) == (("nes",), 0.2)
+
+
+def test_the_price_in_queries_is_said(tmp_path: Path):
+    for defence, spent in (("none", 10), (ANTI, 35)):
+        facts = [record(i, queries=spent, **FELL) for i in range(40)]
+        Store(tmp_path).append(square(defence), facts, RECEIPT)
+    assert "an attacker who sees scores (square), who needs 3.5 times the queries; no adaptive" in sentence(tmp_path)
+    for defence, fell in (("none", 40), (ANTI, 3)):
+        facts = [record(i, queries=10, **FELL) if i < fell else record(i, queries=100) for i in range(40)]
+        Store(tmp_path / "b").append(square(defence), facts, RECEIPT)
+    assert "(square), who needs more than 10 times the queries; no adaptive" in sentence(tmp_path / "b")
+    (found,) = levels(rows(Store(tmp_path / "b")))
+    assert found.ratio == Ratio(10.0, "more")
 
 
 def test_several_threats_are_told_apart(tmp_path: Path):
     pair(tmp_path, "pgd", 30, 10, threat="linf:2/255")
     pair(tmp_path, "pgd", 30, 20, threat="linf:4/255")
-    assert "against pgd (linf:2/255,access=gradients) and" in sentence(tmp_path)
-    assert "against pgd (linf:4/255,access=gradients);" in sentence(tmp_path)
+    assert "gradients (pgd in linf:2/255) and" in sentence(tmp_path)
+    assert "gradients (pgd in linf:4/255);" in sentence(tmp_path)
 
 
 def test_each_configuration_of_a_defence_has_its_own_sentence(tmp_path: Path):
@@ -185,15 +232,15 @@ def test_markdown_has_a_line_per_row_and_escapes_bars(tmp_path: Path):
     assert lines[0] == "| " + " | ".join(HEADINGS) + " |"
     assert len(lines) == 4
     assert lines[2] == (
-        r"| a\|b | none | square | linf:2/255,access=scores,queries=100 | 40 | 100.0 | 25.0 [14.2, 40.2] | 7 |  |"
+        r"| a\|b | none | square | linf:2/255,access=scores,queries=100 | 40 | 100.0 | 25.0 [14.2, 40.2] | 7 |  |  |"
     )
     assert all(line.replace(r"\|", "").count("|") == len(HEADINGS) + 1 for line in lines)
-    assert lines[3].endswith("| 0.0 [0.0, 8.8] | 7 | -25.0 (p 0.002) |")
+    assert lines[3].endswith("| 0.0 [0.0, 8.8] | 7 | -25.0 (p 0.002) | 1 |")
 
 
 def test_nobody_fooled_has_no_median(tmp_path: Path):
     put(tmp_path, square(), 0)
-    assert "| 100.0 [91.2, 100.0] | – |  |" in markdown(rows(Store(tmp_path)))
+    assert "| 100.0 [91.2, 100.0] | – |  |  |" in markdown(rows(Store(tmp_path)))
 
 
 def test_a_report_is_text_and_json(tmp_path: Path):
@@ -211,6 +258,37 @@ def test_a_report_is_text_and_json(tmp_path: Path):
     assert defended["key"] == made.rows[1].cell.key
     assert defended["command"].startswith("antiadv evaluate --data cifar10:test")
     assert defended["median_queries"] == 7
+    assert defended["gain"]["low"] < 0.5 < defended["gain"]["high"]
+    assert defended["ratio"] == {"value": 1.0, "bound": "more"}
+    (level,) = said["levels"]
+    assert (level["access"], level["attacks"], level["gain"]) == ("scores", ["square"], defended["gain"])
+    assert said["flags"] == []
+    assert [c["defence"] for c in said["confidence"]] == [ANTI]
+
+
+def test_the_verdict_is_the_last_word_of_a_report(tmp_path: Path):
+    pair(tmp_path, "pgd", 30, 10)
+    pair(tmp_path, "transfer", 30, 30)
+    made = antiadv.report(tmp_path)
+    assert [flag.name for flag in made.flags] == ["adaptive_beats_white_box"]
+    assert f"Flag {made.flags[0]}" in str(made)
+    assert str(made).rstrip().endswith(made.verdict[0])
+    html = made._repr_html_()
+    assert html.count("<tr>") == 5
+    assert html.endswith(f"<p>{made.verdict[0]}</p>")
+
+
+def test_confidence_stands_beside_the_bare_classifiers(tmp_path: Path):
+    for defence, said in (("none", 0.5), (ANTI, 0.9)):
+        facts = [record(i, clean_confidence=said, clean_truth=said) for i in range(40)]
+        Store(tmp_path).append(square(defence), facts, RECEIPT)
+    (found,) = confidence(rows(Store(tmp_path)))
+    assert (found.bare.error, found.defended.error) == (pytest.approx(0.5), pytest.approx(0.1))
+    assert str(found) == (
+        f"Confidence on clean images: {MODEL} has calibration error 0.500, log-loss 0.693, mean confidence 50.0 % at "
+        "100.0 % accuracy; behind anti_adversary, calibration error 0.100, log-loss 0.105, mean confidence 90.0 % at "
+        "100.0 % accuracy."
+    )
 
 
 def test_reports_of_equal_stores_are_equal(tmp_path: Path):

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from antiadv.cli import options, show
 from antiadv.evaluate import Cell, Store, World, evaluate, make_cell
+from antiadv.report import report_of
 from antiadv.report.table import rows
-from antiadv.report.verdict import verdict
 
 MODEL, DEFENCE = "compact:trades", "anti_adversary"
-ATTACKS = (("square", "linf:8/255,queries=100"), ("pgd", "linf:8/255"), ("transfer", "linf:8/255"))
-SAMPLES = range(64)
+ATTACKS = (("square", "linf:8/255,queries=200"), ("pgd", "linf:8/255"), ("transfer", "linf:8/255"))
+SAMPLES = range(100)
 
 
 def cells(world: World) -> list[Cell]:
@@ -33,11 +33,10 @@ def command(
     world, facts = World(device), Store(store)
     todo = cells(world)
     with show.progress(quiet=json) as tell:
-        evaluate(todo, facts, shard=32, world=world, progress=tell)
-    found = rows(facts, todo)
+        evaluate(todo, facts, shard=50, world=world, progress=tell)
+    made = report_of(rows(facts, todo))
     if json:
-        show.print_json({"store": str(store), "rows": [r.json() for r in found], "verdict": verdict(found)})
+        show.print_json({"store": str(store), **made.json()})
     else:
-        show.print_rows(
-            found, [*verdict(found), f"Results lie in {store}; antiadv report --store {store} shows them again."]
-        )
+        where = f"Results lie in {store}; antiadv report --store {store} shows them again."
+        show.print_rows(made.rows, [*made.sentences, where])

@@ -10,8 +10,8 @@ import typer
 from antiadv.cli import options, show
 from antiadv.evaluate import Store, World, evaluate, make_cell
 from antiadv.evaluate.runners import parse_runner
+from antiadv.report import report_of
 from antiadv.report.table import bare_cell, rows
-from antiadv.report.verdict import verdict
 
 
 def command(
@@ -49,8 +49,8 @@ def command(
             keep_images=keep_images,
             progress=tell,
         )
-    found = rows(facts, dict.fromkeys([bare_cell(cell), cell]))
+    made = report_of(rows(facts, dict.fromkeys([bare_cell(cell), cell])))
     if json:
-        show.print_json({"store": str(store), "rows": [r.json() for r in found], "verdict": verdict(found)})
+        show.print_json({"store": str(store), **made.json()})
     else:
-        show.print_rows(found, [*verdict(found), f"Results lie in {facts.folder(cell)}"])
+        show.print_rows(made.rows, [*made.sentences, f"Results lie in {facts.folder(cell)}"])

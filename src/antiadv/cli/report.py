@@ -16,4 +16,4 @@ def command(
     if json:
         show.print_json(made.json())
     else:
-        show.print_rows(made.rows, made.verdict)
+        show.print_rows(made.rows, made.sentences)

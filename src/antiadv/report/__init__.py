@@ -1,6 +1,6 @@
 """Reports: pure functions of stored records.
 
-report(store)  →  Report: rows, verdict, and their text; `print(report(store))` is the Markdown table
+report(store)  →  Report: rows, flags, verdict, and their text; `print(report(store))` is the Markdown table
 """
 
 from __future__ import annotations
@@ -10,24 +10,43 @@ from pathlib import Path
 from typing import Any
 
 from antiadv.evaluate.store import Store
-from antiadv.report.render import markdown
+from antiadv.report.flags import Flag, flags
+from antiadv.report.render import html, markdown
 from antiadv.report.table import Row, rows
-from antiadv.report.verdict import verdict
+from antiadv.report.verdict import Confidence, Level, confidence, levels, verdict
 
 
 @dataclasses.dataclass(frozen=True)
 class Report:
+    """What the rows show: `levels` are the gains behind the verdict, `confidence` what becomes of the scores."""
+
     rows: list[Row]
     verdict: list[str]
+    levels: list[Level] = dataclasses.field(default_factory=list)
+    flags: list[Flag] = dataclasses.field(default_factory=list)
+    confidence: list[Confidence] = dataclasses.field(default_factory=list)
+
+    @property
+    def sentences(self) -> list[str]:
+        """What stands below the table: the warning signs, the confidence, and the verdict last."""
+        return [*(f"Flag {flag}" for flag in self.flags), *map(str, self.confidence), *self.verdict]
 
     def __str__(self) -> str:
-        return markdown(self.rows) + "".join(f"\n{sentence}\n" for sentence in self.verdict)
+        return markdown(self.rows) + "".join(f"\n{sentence}\n" for sentence in self.sentences)
+
+    def _repr_html_(self) -> str:
+        return html(self.rows, self.sentences)
 
     def json(self) -> dict[str, Any]:
-        return {"rows": [row.json() for row in self.rows], "verdict": self.verdict}
+        parts = {k: [part.json() for part in getattr(self, k)] for k in ("rows", "levels", "flags", "confidence")}
+        return {**parts, "verdict": self.verdict}
+
+
+def report_of(found: list[Row]) -> Report:
+    """All that can be said of these rows."""
+    return Report(found, verdict(found), levels(found), flags(found), confidence(found))
 
 
 def report(store: Store | str | Path) -> Report:
-    """Everything the store holds, as rows with intervals and the verdict on each defence."""
-    found = rows(store if isinstance(store, Store) else Store(store))
-    return Report(found, verdict(found))
+    """Everything the store holds, as rows with intervals, the warning signs, and the verdict on each defence."""
+    return report_of(rows(store if isinstance(store, Store) else Store(store)))

@@ -3,17 +3,25 @@
     standing(r, ball)        right on the clean image, and not wrong inside the ball
     robust_accuracy          standing / all, with a 95 % Wilson interval
     clean_accuracy           right on the clean image / all, likewise
-    paired(a, b)             b's accuracy minus a's on the samples both have, with exact McNemar's p
+    paired(a, b)             b's accuracy minus a's on the samples both have, with Newcombe's 95 % interval and exact
+                             McNemar's p: the two are made differently, and near 5 % they may disagree
+    worst_case(a, b, …)      standing in every one of several cells: the individual mode of a set of attacks
     median_queries           of the samples that were right and were fooled
+    queries_to_fall          Kaplan and Meier's median: a sample that stood is censored at what was spent on it
+    query_ratio(a, b)        b's such median over a's, or a bound on it
+    calibration              expected calibration error (15 equal bins), log-loss, mean confidence, on clean images
 
 No records is not zero: every measure of nothing is a `BadInput`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import fmean, median
+from typing import Literal
 
 from antiadv.core.ball import Ball
 from antiadv.core.errors import BadInput
@@ -37,10 +45,13 @@ class Share:
 class Difference:
     """Accuracy of the second minus the first on the n samples both have; p by McNemar's exact test.
 
-    `gained` samples stand only in the second, `lost` only in the first.
+    `low` and `high` are Newcombe's 95 % interval for paired proportions. `gained` samples stand only in the second,
+    `lost` only in the first.
     """
 
     value: float
+    low: float
+    high: float
     gained: int
     lost: int
     p: float
@@ -69,6 +80,15 @@ def clean_accuracy(records: Sequence[Record]) -> Share:
     return share(sum(map(right, records)), len(records))
 
 
+def worst_case(cells: Sequence[Sequence[Record]], ball: Ball) -> Share:
+    """The share of samples that stand in every one of these cells, on the samples all of them have."""
+    if not cells:
+        raise BadInput("there are no cells to take the worst of; name at least one.")
+    stand = [{r.sample: standing(r, ball) for r in records} for records in cells]
+    common = set.intersection(*(set(s) for s in stand))
+    return share(sum(all(s[i] for s in stand) for i in common), len(common))
+
+
 def share(count: int, n: int) -> Share:
     from scipy.stats import binomtest  # here, so that evaluation can be imported without it
 
@@ -84,19 +104,145 @@ def paired(first: Sequence[Record], second: Sequence[Record], ball: Ball) -> Dif
 
 
 def paired_by(first: Sequence[Record], second: Sequence[Record], good: Callable[[Record], bool]) -> Difference:
+    return difference(*({r.sample: good(r) for r in records} for records in (first, second)))
+
+
+def difference(before: Mapping[int, bool], after: Mapping[int, bool]) -> Difference:
+    """Which samples are good, before and after: compared on those that both name."""
     from scipy.stats import binomtest
 
-    before, after = ({r.sample: good(r) for r in records} for records in (first, second))
     both = before.keys() & after.keys()
     if not both:
         raise BadInput("the two cells have no sample in common, so they cannot be compared; evaluate the same samples.")
     gained = sum(after[i] and not before[i] for i in both)
     lost = sum(before[i] and not after[i] for i in both)
+    kept = sum(before[i] and after[i] for i in both)
     p = float(binomtest(gained, gained + lost).pvalue) if gained + lost else 1.0
-    return Difference((gained - lost) / len(both), gained, lost, p, len(both))
+    low, high = newcombe(kept, gained, lost, len(both) - kept - gained - lost)
+    return Difference((gained - lost) / len(both), low, high, gained, lost, p, len(both))
+
+
+def newcombe(both: int, second: int, first: int, neither: int) -> tuple[float, float]:
+    """95 % interval of a paired difference, second minus first (Newcombe, Stat. Med. 17:2635, 1998, method 10).
+
+    The Wilson intervals [l₁, u₁] of the first and [l₂, u₂] of the second share are joined by Pythagoras, less what
+    their correlation φ explains; φ is pulled towards zero by half a sample in each term where it is positive.
+    """
+    n = both + second + first + neither
+    one, two = share(both + first, n), share(both + second, n)
+    product = both * neither - first * second
+    scale = (both + first) * (second + neither) * (both + second) * (first + neither)
+    phi = (max(product - n / 2, 0) if product > 0 else product) / math.sqrt(scale) if scale else 0.0
+    below = _joined(two.value - two.low, one.high - one.value, phi)
+    above = _joined(two.high - two.value, one.value - one.low, phi)
+    middle = (second - first) / n
+    return max(-1.0, middle - below), min(1.0, middle + above)
+
+
+def _joined(a: float, b: float, phi: float) -> float:
+    return math.sqrt(max(0.0, a * a - 2 * phi * a * b + b * b))
 
 
 def median_queries(records: Sequence[Record], ball: Ball) -> float | None:
     """Of the samples that were right and fell; None when none fell."""
     spent = [r.queries for r in records if right(r) and not standing(r, ball)]
     return float(median(spent)) if spent else None
+
+
+@dataclass(frozen=True)
+class Median:
+    """A median of censored counts: `value`, or None where it lies beyond `beyond`, the largest count seen."""
+
+    value: float | None
+    beyond: float
+
+    def __str__(self) -> str:
+        return f"> {self.beyond:g}" if self.value is None else f"{self.value:g}"
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """How many times as much: exactly `value`, or `more` or `less` than it where one side is only bounded."""
+
+    value: float
+    bound: Literal["exactly", "more", "less"] = "exactly"
+
+    def __str__(self) -> str:
+        return {"exactly": "", "more": "> ", "less": "< "}[self.bound] + f"{self.value:.2g}"
+
+
+def queries_to_fall(records: Sequence[Record], ball: Ball) -> Median | None:
+    """The median number of queries it takes to fool a sample that is right; None where nothing was asked of any.
+
+    Samples that stood are censored at what was spent on them (Kaplan and Meier): the smallest count by which at least
+    half would have fallen.
+    """
+    from scipy.stats import CensoredData, ecdf
+
+    asked = [(r.queries, standing(r, ball)) for r in records if right(r)]
+    most = max((q for q, _ in asked), default=0)
+    if most == 0:
+        return None
+    fell, stood = [q for q, stands in asked if not stands], [q for q, stands in asked if stands]
+    if not fell:
+        return Median(None, most)
+    left = ecdf(CensoredData(uncensored=fell, right=stood)).sf
+    reached = [float(q) for q, share in zip(left.quantiles, left.probabilities, strict=True) if share <= 0.5 + 1e-12]
+    return Median(reached[0] if reached else None, most)
+
+
+def query_ratio(first: Sequence[Record], second: Sequence[Record], ball: Ball) -> Ratio | None:
+    """The second's median queries over the first's, on the samples both have; None where nothing is known of it."""
+    both = {r.sample for r in first} & {r.sample for r in second}
+    before, after = (queries_to_fall([r for r in records if r.sample in both], ball) for records in (first, second))
+    if before is None or after is None or before.value == 0:
+        return None
+    if before.value is not None and after.value is not None:
+        return Ratio(after.value / before.value)
+    if before.value is not None:
+        return Ratio(after.beyond / before.value, "more") if after.beyond >= before.value else None
+    if after.value is not None:
+        return Ratio(after.value / before.beyond, "less") if after.value <= before.beyond else None
+    return None
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What the confidence on clean images is worth: `error` and `loss` are better smaller."""
+
+    error: float
+    loss: float
+    confidence: float
+    accuracy: float
+    n: int
+
+    def __str__(self) -> str:
+        return (
+            f"calibration error {self.error:.3f}, log-loss {self.loss:.3f}, "
+            f"mean confidence {100 * self.confidence:.1f} % at {100 * self.accuracy:.1f} % accuracy"
+        )
+
+
+def calibration(records: Sequence[Record]) -> Calibration:
+    """Of the scores of clean images."""
+    return calibrated([(r.clean_confidence, r.clean_truth, right(r)) for r in records])
+
+
+def calibrated(said: Sequence[tuple[float, float, bool]], bins: int = 15) -> Calibration:
+    """Of answers, each with the probability of the class it names, that of the true class, and whether it is right.
+
+    Σ_b n_b/n · |accuracy_b − confidence_b| over equal bins ((b−1)/15, b/15] of confidence; the mean of −log p_y.
+    """
+    if not said:
+        raise BadInput("there are no records to measure; evaluate the cell first.")
+    sums: dict[int, float] = {}
+    for confidence, _, fine in said:
+        b = max(0, math.ceil(confidence * bins) - 1)
+        sums[b] = sums.get(b, 0.0) + fine - confidence
+    return Calibration(
+        sum(map(abs, sums.values())) / len(said),
+        -fmean(math.log(max(truth, sys.float_info.min)) for _, truth, _ in said),
+        fmean(confidence for confidence, _, _ in said),
+        fmean(fine for *_, fine in said),
+        len(said),
+    )

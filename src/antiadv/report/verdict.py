@@ -1,52 +1,135 @@
 """The verdict: what a defence gains against attackers who ask, and what is left against one who has it.
 
-    verdict(rows)  →  one plain sentence per model and defence, the adaptive attack's word last
+    levels(rows)      →  for each model, defence, ball and level of access, the gain and the ratio of median queries
+    verdict(rows)     →  one plain sentence per model and defence, the adaptive attack's word last
+    confidence(rows)  →  one plain sentence per model and defence on what it does to the scores of clean images
 
-Gains are in points of robust accuracy against the bare classifier, on the same samples.
+Gains are in points of robust accuracy against the bare classifier, on the same samples. Of several attacks at one level
+the worst case for each sample counts, on both sides. Whoever knows the defence may also do what the others do: at that
+level every attack counts.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
+from antiadv.core.ball import Ball
 from antiadv.core.threat import Access
-from antiadv.report.measures import Difference
-from antiadv.report.table import Row
+from antiadv.report.flags import stands
+from antiadv.report.measures import Calibration, Difference, Ratio, calibration, difference, paired
+from antiadv.report.table import Row, bare_cell, level
+
+WHO = {
+    Access.LABELS: "an attacker who sees labels",
+    Access.SCORES: "an attacker who sees scores",
+    Access.GRADIENTS: "an attacker who has gradients",
+    Access.INTERNALS: "an attacker who knows the defence",
+}
+
+
+@dataclass(frozen=True)
+class Level:
+    """What a defence gains at one level of access: `attacks` are those behind the gain, `ratio` is of one attack."""
+
+    data: str
+    model: str
+    defence: str
+    ball: Ball
+    access: Access
+    attacks: tuple[str, ...]
+    gain: Difference
+    ratio: Ratio | None
+
+    def json(self) -> dict[str, Any]:
+        said = {k: getattr(self, k) for k in ("data", "model", "defence")}
+        said |= {"ball": str(self.ball), "access": str(self.access), "attacks": list(self.attacks)}
+        ratio = None if self.ratio is None else dataclasses.asdict(self.ratio)
+        return {**said, "gain": dataclasses.asdict(self.gain), "ratio": ratio}
+
+
+Pair = tuple[Row, Row]  # a bare row and the defended one beside it
+
+
+def levels(rows: Sequence[Row]) -> list[Level]:
+    """In the order of the rows, a level for each data set, model, defence and ball that stands beside its bare rows."""
+    bare = {r.cell: r for r in rows}
+    groups: dict[tuple[str, str, str, Ball], list[Pair]] = {}
+    for r in rows:
+        if r.gain is not None and (before := bare.get(bare_cell(r.cell))) is not None:
+            place = r.cell.data, r.cell.model, r.cell.defence, r.cell.threat.ball
+            groups.setdefault(place, []).append((before, r))
+    found = []
+    for place, pairs in groups.items():
+        for access in sorted({level(r.cell) for _, r in pairs}):
+            at = [pair for pair in pairs if level(pair[1].cell) == access]
+            gain, used = _worst(pairs if access == Access.INTERNALS else at, at)
+            ratio = at[0][1].ratio if len(at) == 1 else None
+            found.append(Level(*place, access, tuple(dict.fromkeys(r.cell.attack for _, r in used)), gain, ratio))
+    return found
+
+
+def _worst(pairs: Sequence[Pair], at: Sequence[Pair]) -> tuple[Difference, Sequence[Pair]]:
+    """The gain in the worst case over these pairs; where they share no sample, over those at the level, or of one."""
+    for tried in (pairs, at):
+        before, after = stands([b for b, _ in tried]), stands([r for _, r in tried])
+        if before.keys() & after.keys():
+            return difference(before, after), tried
+    least = min(at, key=lambda pair: _gain(pair).value)
+    return _gain(least), [least]
+
+
+def _gain(pair: Pair) -> Difference:
+    return paired(pair[0].records, pair[1].records, pair[1].cell.threat.ball)
 
 
 def verdict(rows: Sequence[Row]) -> list[str]:
     """A sentence for each data set, model and defence among the rows that stand beside their bare classifier."""
-    groups: dict[tuple[str, str, str], list[tuple[Row, Difference]]] = {}
-    for r in rows:
-        if r.gain is not None:
-            groups.setdefault((r.cell.data, r.cell.model, r.cell.defence), []).append((r, r.gain))
+    groups: dict[tuple[str, str, str], list[Level]] = {}
+    for part in levels(rows):
+        groups.setdefault((part.data, part.model, part.defence), []).append(part)
     several = len({data for data, _, _ in groups}) > 1
-    return [_sentence(f"{m} ({x})" if several else m, d, gains) for (x, m, d), gains in groups.items()]
+    return [_sentence(f"{m} ({x})" if several else m, d, found) for (x, m, d), found in groups.items()]
 
 
-def _sentence(model: str, defence: str, gains: Sequence[tuple[Row, Difference]]) -> str:
-    names = [r.cell.attack for r, _ in gains]
+def _sentence(model: str, defence: str, found: Sequence[Level]) -> str:
+    balls = len({part.ball for part in found}) > 1
 
-    def name(r: Row) -> str:
-        """The attack, and where it came under several threats, the threat too."""
-        return r.cell.attack if names.count(r.cell.attack) == 1 else f"{r.cell.attack} ({r.cell.threat})"
+    def name(part: Level) -> str:
+        """The attacks, and where there are several balls, the ball too."""
+        said = part.attacks[0] if len(part.attacks) == 1 else f"worst of {_listed(part.attacks)}"
+        return f"({said}{f' in {part.ball}' if balls else ''})"
 
-    asking = [f"{_points(g)} against {name(r)}" for r, g in gains if r.cell.threat.access < Access.INTERNALS]
-    adaptive = [(r, g) for r, g in gains if r.cell.threat.access == Access.INTERNALS]
+    asking = [
+        f"{_points(part.gain)} against {WHO[part.access]} {name(part)}{_cost(part.ratio)}"
+        for part in found
+        if part.access < Access.INTERNALS
+    ]
+    adaptive = [part for part in found if part.access == Access.INTERNALS]
     said = f"gains {_listed(asking)}" if asking else "was attacked by nobody who merely asks"
     first = f"On {model}, {defence} {said}"
     if not adaptive:
         return f"{first}; no adaptive attack was run, so this says nothing of an attacker who knows the defence."
-    r, g = min(adaptive, key=lambda pair: pair[1].value)
-    return f"{first}; against an attacker who knows the defence ({name(r)}) it gains {_points(g)}{_comment(g)}."
+    last = min(adaptive, key=lambda part: part.gain.value)
+    g = last.gain
+    return f"{first}; against {WHO[Access.INTERNALS]} {name(last)} it gains {_points(g)}{_comment(g)}."
 
 
 def _points(g: Difference) -> str:
-    return f"{100 * g.value:+.1f} points (p {_p(g.p)})"
+    return f"{100 * g.value:+.1f} points [{100 * g.low:+.1f}, {100 * g.high:+.1f}] (p {_p(g.p)})"
 
 
 def _p(p: float) -> str:
     return f"{p:.2f}" if p >= 0.01 else f"{p:.0e}"
+
+
+def _cost(ratio: Ratio | None) -> str:
+    if ratio is None or f"{ratio.value:.2g}" == "1":
+        return ""
+    more = {"exactly": "", "more": "more than ", "less": "less than "}[ratio.bound]
+    return f", who needs {more}{ratio.value:.2g} times the queries"
 
 
 def _comment(g: Difference) -> str:
@@ -55,3 +138,41 @@ def _comment(g: Difference) -> str:
 
 def _listed(parts: Sequence[str]) -> str:
     return parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " and " + parts[-1]
+
+
+# ---------------------------------------------------------------- confidence
+
+
+@dataclass(frozen=True)
+class Confidence:
+    """What the scores of clean images are worth, bare and behind the defence, on the same samples."""
+
+    data: str
+    model: str
+    defence: str
+    bare: Calibration
+    defended: Calibration
+
+    def __str__(self) -> str:
+        return f"Confidence on clean images: {self.model} has {self.bare}; behind {self.defence}, {self.defended}."
+
+    def json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+def confidence(rows: Sequence[Row]) -> list[Confidence]:
+    """For each data set, model and defence beside its bare classifier; the pair with the most samples speaks."""
+    bare = {r.cell: r for r in rows}
+    best: dict[tuple[str, str, str], Pair] = {}
+    for r in rows:
+        if r.gain is not None and (before := bare.get(bare_cell(r.cell))) is not None:
+            place = r.cell.data, r.cell.model, r.cell.defence
+            if place not in best or len(r.records) > len(best[place][1].records):
+                best[place] = (before, r)
+    return [Confidence(*place, *_common(*pair)) for place, pair in best.items()]
+
+
+def _common(bare: Row, defended: Row) -> tuple[Calibration, Calibration]:
+    both = {r.sample for r in bare.records} & {r.sample for r in defended.records}
+    one, two = ([r for r in row.records if r.sample in both] for row in (bare, defended))
+    return calibration(one), calibration(two)

@@ -1,0 +1,56 @@
+"""What the dice cost beside the network they are for: one normal image per query is the most any attack draws.
+
+    draws.py [--device cuda] [--batch 512] [--model compact:trades …]
+
+Both sides in one run, median of repeated timings; on a GPU by events, so that what is waited for is counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+
+from antiadv import models
+from antiadv.core.draws import Draws
+
+
+def seconds(run: Callable[[], object], device: torch.device, repeats: int = 20) -> float:
+    """The median time of a call, after two to warm up."""
+    times = []
+    for k in range(repeats + 2):
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        start = time.perf_counter()
+        run()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        if k >= 2:
+            times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def main() -> None:
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    p.add_argument("--batch", type=int, default=512)
+    p.add_argument("--model", nargs="+", default=["compact:trades"])
+    a = p.parse_args()
+    device = torch.device(a.device)
+    draws = Draws.of(0, torch.arange(a.batch, device=device))
+    x = torch.full((a.batch, 3, 32, 32), 0.5, device=device)
+    with torch.no_grad():
+        dice = seconds(lambda: draws.fold(1).normal(3, 32, 32), device)
+        for name in a.model:
+            net = models.load(name).to(device)
+            forward = seconds(lambda net=net: net(x), device)  # type: ignore[misc]
+            share = dice / (dice + forward)
+            print(json.dumps({"model": name, "device": a.device, "batch": a.batch, "share": round(share, 4)}))
+
+
+if __name__ == "__main__":
+    main()

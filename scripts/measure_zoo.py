@@ -1,0 +1,85 @@
+"""Measure the networks of the zoo by the road everyone takes, and write what was found into their cards.
+
+    measure_zoo.py --store results [--dir DATA] [--samples 0:10000]      evaluate each network under PGD-20; resumes
+    measure_zoo.py --store results --cards                               put the stored counts into the cards
+
+A card's accuracies are then functions of stored records: `antiadv evaluate --model … --attack pgd --threat linf:8/255`
+finds the same. A network that was trained with noise is measured behind the `self_ensemble` defence.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))  # the package need not be installed here
+
+from antiadv import models
+from antiadv.core.ball import Linf
+from antiadv.evaluate import Cell, Store, World, evaluate, make_cell
+from antiadv.models import Accuracy, Card
+from antiadv.models.card import write_card
+from antiadv.models.loaders import weights_folders, zoo_folder
+from antiadv.report.measures import right, standing
+from antiadv.train import interval
+
+BALL = Linf(8 / 255)
+
+
+def cell_of(card: Card, samples: str, directory: str | None, world: World) -> Cell:
+    data = str(card.data["name"]) + (f":dir={directory}" if directory else "")
+    defence = "self_ensemble" if "noise=" in card.architecture else "none"
+    return make_cell(
+        model=card.spec, defence=defence, attack="pgd", threat=str(BALL), samples=samples, data=data, world=world
+    )
+
+
+def measured(card: Card, cell: Cell, store: Store) -> Card:
+    """The card with the counts that the store holds, and the command that made them."""
+    records = store.read(cell)
+    how = {"command": cell.command, "key": cell.key}
+    clean, robust = sum(map(right, records)), sum(standing(r, BALL) for r in records)
+    return dataclasses.replace(card, clean=_stated(clean, len(records), how), pgd20=_stated(robust, len(records), how))
+
+
+def _stated(hits: int, total: int, how: dict[str, str]) -> Accuracy:
+    found = Accuracy(hits, total)
+    low, high = interval(found)
+    return Accuracy(hits, total, {"share": found.share, "interval_95": [round(low, 4), round(high, 4)], **how})
+
+
+def path_of(card: Card) -> Path:
+    folders = [zoo_folder(), *weights_folders()]
+    return next(f / f"{card.name}.json" for f in folders if (f / f"{card.name}.json").is_file())
+
+
+def main() -> None:
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--store", default="results")
+    p.add_argument("--dir", help="the folder of imported data sets")
+    p.add_argument("--samples", default="0:10000")
+    p.add_argument("--batch", type=int, default=1000)
+    p.add_argument("--device")
+    p.add_argument("--only", nargs="*", help="names of cards")
+    p.add_argument("--cards", action="store_true")
+    a = p.parse_args()
+    store, world = Store(a.store), World(a.device)
+    for card in models.cards():
+        if a.only and card.name not in a.only:
+            continue
+        cell, began = cell_of(card, a.samples, a.dir, world), time.time()
+        if a.cards:
+            write_card(measured(card, cell, store), path_of(card))
+        else:
+            evaluate([cell], store, shard=1000, batch=a.batch, world=world)
+        new = measured(card, cell, store)
+        found = f"clean {new.clean.share:.2%}, PGD-20 {new.pgd20.share:.2%} of {new.clean.total}"
+        said = f"card {card.clean.share:.2%}, {card.pgd20.share:.2%}"
+        print(f"{card.name}: {found}; {said}; {time.time() - began:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""`antiadv verdict`: what a defence is worth on a model, in one command and a few minutes."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from antiadv import defences
+from antiadv.cli import options, show
+from antiadv.core.defence import Defence
+from antiadv.core.errors import BadInput
+from antiadv.core.threat import Access, parse_threat
+from antiadv.evaluate import Cell, Store, World, evaluate, make_cell
+from antiadv.evaluate.cell import parse_samples
+from antiadv.report import report_of
+from antiadv.report.table import rows
+from antiadv.report.trial import Verdict, battery, cost, rounds, scaled
+
+
+def command(
+    model: options.Model = "compact:trades",
+    defence: options.Defence = "anti_adversary",
+    data: options.Data = "cifar10",
+    samples: options.Samples = "0:64",
+    minutes: Annotated[float, typer.Option("--minutes", help="Take as many of the samples as fit into this.")] = 5.0,
+    threat: options.Threat = "linf:8/255",
+    batch: options.Batch = 256,
+    seed: options.Seed = 0,
+    store: options.StoreFolder = Path("store/verdict"),
+    device: options.Device = None,
+    json: options.Json = False,
+    debug: options.Debug = False,
+) -> None:
+    """Attack a model, bare and behind a defence, in three ways; show gains, warning signs and the verdict."""
+    start = time.monotonic()
+    world, facts, asked = World(device), Store(store), parse_samples(samples)
+    defended = world.defended(model, defence)
+    if not isinstance(defended, Defence):
+        raise BadInput("a verdict compares a defence with the bare classifier; name one, for example anti_adversary.")
+    limits = parse_threat(threat, Access.SCORES)
+    if limits.targeted:
+        raise BadInput("a verdict is on untargeted attacks; leave targeted out, or use antiadv.attack instead.")
+    whole = [
+        make_cell(model=model, defence=d, attack=a, threat=t, samples=asked, data=data, seed=seed, world=world)
+        for a, t in battery(limits.ball, limits.queries, defended.randomised)
+        for d in (defences.BARE, defence)
+    ]
+    stored = set.intersection(*(facts.done(cell) for cell in whole))
+    first = next((i for i in asked if i not in stored), asked.stop)  # all before it is there from an earlier trial
+    with show.progress(quiet=json) as tell:
+
+        def run(ids: Sequence[int]) -> None:
+            part = [_of(cell, range(ids[0], ids[-1] + 1)) for cell in whole]
+            evaluate(part, facts, shard=len(ids), batch=batch, world=world, progress=tell)
+
+        done = rounds(range(first, asked.stop), 60 * minutes, run)
+    taken = range(asked.start, first + done)
+    made = report_of(rows(facts, [_of(cell, taken) for cell in whole]))
+    bare, dataset, ids = world.model(model), world.data(data), tuple(taken)
+    x, y = dataset.images(ids).to(world.device), dataset.labels(ids)
+    spent = cost(bare, defended, x[:64])
+    found = Verdict(made, spent, scaled(bare, x, y, batch), len(taken), time.monotonic() - start)
+    if json:
+        show.print_json({"store": str(store), **found.json()})
+    else:
+        *others, last = found.sentences
+        show.print_rows(found.rows, [*others, f"Results lie in {store}; run again to add samples.", last])
+
+
+def _of(cell: Cell, samples: range) -> Cell:
+    return dataclasses.replace(cell, samples=samples)

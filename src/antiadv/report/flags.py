@@ -1,0 +1,233 @@
+"""Warning signs: functions of rows and their records alone. `docs/flags.md` says what each means and what to do.
+
+    flags(rows)  →  [Flag]        nothing is kept between calls: one row's flags depend on the rows given, no others
+
+Cells are compared on the samples both have, and a difference counts where McNemar's exact test gives p ≤ 5 %. A share
+counts where the lower end of its 95 % Wilson interval is above the threshold.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations, pairwise
+from typing import Any
+
+from antiadv import defences
+from antiadv.core.threat import Access
+from antiadv.evaluate.cell import Cell, Record
+from antiadv.report.measures import Difference, Share, difference, share, standing
+from antiadv.report.table import Row, level
+
+LEVEL = 0.05  # of McNemar's test
+ZEROS, DRAWS = 0.05, 0.05  # the share of samples whose gradient vanishes, whose label turns with the dice
+SURVIVORS = 0.01  # the share that an unbounded attack may leave: it should leave none
+LABELS = 0.01  # the share of samples on which f and g may differ: a fact, so not an interval
+HALF = 0.5  # an Linf radius at which every image can be made the same grey
+
+
+@dataclass(frozen=True)
+class Flag:
+    """A rule's name, the cells it concerns, the numbers that raised it, and what happened in one sentence."""
+
+    name: str
+    cells: tuple[Cell, ...]
+    numbers: tuple[tuple[str, float], ...]
+    sentence: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.sentence}"
+
+    def json(self) -> dict[str, Any]:
+        said = [
+            {k: str(getattr(c, k)) for k in ("data", "model", "defence", "attack", "threat")} | {"seed": c.seed}
+            for c in self.cells
+        ]
+        return {"name": self.name, "sentence": self.sentence, "numbers": dict(self.numbers), "cells": said}
+
+
+def flags(rows: Sequence[Row]) -> list[Flag]:
+    """Every flag that these rows raise, rule by rule."""
+    return [flag for rule in RULES.values() for flag in rule([r for r in rows if r.records])]
+
+
+# ---------------------------------------------------------------- the rules
+
+
+def adaptive_beats_white_box(rows: Sequence[Row]) -> Iterator[Flag]:
+    """On a defence, an attack that goes round it leaves less than its own gradients do."""
+    for group in _groups(rows, _arena):
+        defended = [r for r in group if r.cell.defence != defences.BARE]
+        yield from _beaten("adaptive_beats_white_box", _at(defended, Access.INTERNALS), _at(defended, Access.GRADIENTS))
+
+
+def black_box_beats_white_box(rows: Sequence[Row]) -> Iterator[Flag]:
+    """An attack that sees only scores or labels leaves less than one that has gradients."""
+    for group in _groups(rows, _arena):
+        black = _at(group, Access.LABELS) + _at(group, Access.SCORES)
+        yield from _beaten("black_box_beats_white_box", black, _at(group, Access.GRADIENTS))
+
+
+def zero_gradients(rows: Sequence[Row]) -> Iterator[Flag]:
+    """The gradient was exactly zero, at least once, for more than 5 % of the samples that were asked for one."""
+    for r in rows:
+        asked = [x for x in r.records if x.gradients]
+        if asked and (found := share(sum(x.zeros > 0 for x in asked), len(asked))).low > ZEROS:
+            said = f"{_name(r)} met gradients of exactly zero on {_percent(found)} of {found.n} samples"
+            yield Flag("zero_gradients", (r.cell,), _numbers(found), f"{said}.")
+
+
+def not_monotone(rows: Sequence[Row]) -> Iterator[Flag]:
+    """More samples stand at a larger radius, or against a larger budget."""
+
+    def same(r: Row, **words: object) -> Hashable:
+        threat = dataclasses.replace(r.cell.threat, **words)  # type: ignore[arg-type]
+        return dataclasses.replace(r.cell, threat=threat)
+
+    def radius(r: Row) -> float:
+        return r.cell.threat.ball.eps
+
+    def budget(r: Row) -> float:
+        return math.inf if r.cell.threat.queries is None else r.cell.threat.queries
+
+    orders = (
+        ("radius", radius, lambda r: same(r, ball=dataclasses.replace(r.cell.threat.ball, eps=0.0))),
+        ("budget", budget, lambda r: same(r, queries=None)),
+    )
+    for what, size, key in orders:
+        for group in _groups(rows, key):
+            for small, large in pairwise(sorted(group, key=size)):
+                d = _compare([small], [large])
+                if size(small) < size(large) and d is not None and d.value > 0 and d.p <= LEVEL:
+                    said = f"at the larger {what} {_points(d)} more samples stand against {_name(large)}"
+                    yield Flag(
+                        "not_monotone", (small.cell, large.cell), _gap(d), f"{said} than at {small.cell.threat}."
+                    )
+
+
+def unbounded_attack_fails(rows: Sequence[Row]) -> Iterator[Flag]:
+    """With no limit on the change nor on the queries, samples are left standing."""
+    for r in rows:
+        ball = r.cell.threat.ball
+        free = ball.eps == math.inf or (ball.p == math.inf and ball.eps >= HALF)
+        if free and r.cell.threat.queries is None and r.robust.low > SURVIVORS:
+            said = f"{_name(r)} may change the images as it likes, yet {_percent(r.robust)} of {r.robust.n} stand"
+            yield Flag("unbounded_attack_fails", (r.cell,), _numbers(r.robust), f"{said}.")
+
+
+def changes_with_seed(rows: Sequence[Row]) -> Iterator[Flag]:
+    """The same cell under another seed leaves a different accuracy."""
+    for group in _groups(rows, lambda r: dataclasses.replace(r.cell, seed=0)):
+        for one, other in combinations(sorted(group, key=lambda r: r.cell.seed), 2):
+            d = _compare([one], [other])
+            if d is not None and d.p <= LEVEL:
+                said = f"from seed {one.cell.seed} to {other.cell.seed}, {_name(one)} moves by {_points(d, sign=True)}"
+                yield Flag("changes_with_seed", (one.cell, other.cell), _gap(d), f"{said}.")
+
+
+def changes_with_draw(rows: Sequence[Row]) -> Iterator[Flag]:
+    """For more than 5 % of the samples, whether the answer is right depends on the defence's dice."""
+
+    def torn(r: Record) -> bool:
+        return 0 < r.clean_right < r.draws or 0 < r.attacked_right < r.draws
+
+    for r in rows:
+        if (found := share(sum(map(torn, r.records)), len(r.records))).low > DRAWS:
+            said = f"under {_name(r)} the dice decide over {_percent(found)} of {found.n} samples"
+            yield Flag("changes_with_draw", (r.cell,), _numbers(found), f"{said}.")
+
+
+def labels_differ(rows: Sequence[Row]) -> Iterator[Flag]:
+    """The defence and the bare classifier give different labels to more than 1 % of the clean or attacked images."""
+    for r in rows:
+        n = len(r.records)
+        clean = sum(x.clean != x.base_clean for x in r.records) / n
+        attacked = sum(x.attacked != x.base_attacked for x in r.records) / n
+        if max(clean, attacked) > LABELS:
+            said = f"{r.cell.defence} changes the label of {100 * clean:.1f} % of the clean images and of "
+            numbers = (("clean", clean), ("attacked", attacked), ("n", float(n)))
+            yield Flag("labels_differ", (r.cell,), numbers, f"{said}{100 * attacked:.1f} % of those from {_name(r)}.")
+
+
+RULES: dict[str, Callable[[Sequence[Row]], Iterator[Flag]]] = {
+    rule.__name__: rule
+    for rule in (
+        adaptive_beats_white_box,
+        black_box_beats_white_box,
+        zero_gradients,
+        not_monotone,
+        unbounded_attack_fails,
+        changes_with_seed,
+        changes_with_draw,
+        labels_differ,
+    )
+}
+
+
+# ---------------------------------------------------------------- comparing
+
+
+def _arena(r: Row) -> Hashable:
+    """Where attacks may be compared: the same images, classifier and ball."""
+    c = r.cell
+    return c.data, c.images, c.model, c.weights, c.defence, c.threat.ball
+
+
+def _groups(rows: Sequence[Row], key: Callable[[Row], Hashable]) -> list[list[Row]]:
+    found: dict[Hashable, list[Row]] = {}
+    for r in rows:
+        found.setdefault(key(r), []).append(r)
+    return list(found.values())
+
+
+def _at(rows: Sequence[Row], access: Access) -> list[Row]:
+    return [r for r in rows if level(r.cell) == access]
+
+
+def _beaten(name: str, rows: Sequence[Row], white: Sequence[Row]) -> Iterator[Flag]:
+    """A flag for each row that leaves fewer samples than the worst of the white-box rows."""
+    for r in rows:
+        d = _compare(white, [r])
+        if d is not None and d.value < 0 and d.p <= LEVEL:
+            said = f"{_name(r)} leaves {_points(d)} less than {' and '.join(w.cell.attack for w in white)}"
+            cells = (r.cell, *(w.cell for w in white))
+            yield Flag(name, cells, _gap(d), f"{said}, which had the gradients of the whole.")
+
+
+def stands(rows: Sequence[Row]) -> dict[int, bool]:
+    """Whether a sample stands in every one of these rows, each at its own radius, for the samples all have."""
+    each = [{x.sample: standing(x, r.cell.threat.ball) for x in r.records} for r in rows]
+    common = set.intersection(*(set(found) for found in each)) if each else set()
+    return {i: all(found[i] for found in each) for i in sorted(common)}
+
+
+def _compare(first: Sequence[Row], second: Sequence[Row]) -> Difference | None:
+    before, after = stands(first), stands(second)
+    return difference(before, after) if before.keys() & after.keys() else None
+
+
+# ---------------------------------------------------------------- saying
+
+
+def _name(r: Row) -> str:
+    behind = "" if r.cell.defence == defences.BARE else f" behind {r.cell.defence}"
+    return f"{r.cell.attack} ({r.cell.threat.ball}) on {r.cell.model}{behind}"
+
+
+def _points(d: Difference, sign: bool = False) -> str:
+    size = f"{100 * d.value:+.1f}" if sign else f"{100 * abs(d.value):.1f}"
+    return f"{size} points"
+
+
+def _percent(s: Share) -> str:
+    return f"{100 * s.value:.1f} %"
+
+
+def _gap(d: Difference) -> tuple[tuple[str, float], ...]:
+    return ("difference", d.value), ("p", d.p), ("n", float(d.n))
+
+
+def _numbers(s: Share) -> tuple[tuple[str, float], ...]:
+    return ("share", s.value), ("low", s.low), ("n", float(s.n))

@@ -1,0 +1,76 @@
+"""`antiadv verdict` in this process, on the exact toy and the embedded images."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from antiadv.cli.__main__ import main
+from antiadv.evaluate import Store
+
+MODEL = "tests.toys:make_rule"
+VERDICT = ["verdict", "--model", MODEL, "--defence", "anti_adversary", "--threat", "linf:4/255,queries=20"]
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
+    code = main([*VERDICT, *map(str, words)])
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+def run_json(capsys: pytest.CaptureFixture[str], *words: object) -> Any:
+    code, out, err = run(capsys, *words, "--json")
+    assert (code, err) == (0, "")
+    return json.loads(out)
+
+
+def files(root: Path) -> dict[Path, bytes]:
+    return {p: p.read_bytes() for p in sorted(root.rglob("*")) if p.is_file()}
+
+
+def test_a_verdict_is_a_table_and_a_sentence(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    code, out, err = run(capsys, "--samples", "0:40", "--store", tmp_path)
+    assert code == 0
+    for part in (MODEL, "linf:4/255", "n 40", "transfer:attack=apgd", "3 forward and 2 backward", "calibration error"):
+        assert part in out
+    last = out.strip().splitlines()[-1]
+    assert last.startswith(f"On {MODEL}, anti_adversary gains ")
+    assert "against an attacker who knows the defence" in last
+    assert "samples" in err
+    before = files(tmp_path)
+    said = run_json(capsys, "--samples", "0:40", "--store", tmp_path)
+    assert files(tmp_path) == before, "it is all there"
+    assert said["verdict"] == [last]
+    assert {r["robust"]["n"] for r in said["rows"]} == {40}
+    assert [level["access"] for level in said["levels"]] == ["scores", "gradients", "internals"]
+    assert said["samples"] == 40
+    assert said["flags"] == []
+
+
+def test_the_time_is_kept_and_the_rest_comes_later(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    said = run_json(capsys, "--samples", "10:60", "--store", tmp_path, "--minutes", "0.00001")
+    assert said["samples"] == 8, "the first round only"
+    assert {tuple(Store(tmp_path).done(c)) for c in Store(tmp_path).cells()} == {tuple(range(10, 18))}
+    more = run_json(capsys, "--samples", "10:60", "--store", tmp_path, "--minutes", "0.00001")
+    assert more["samples"] == 16
+    assert {r["robust"]["n"] for r in more["rows"]} == {16}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--defence", "none"), "name one"),
+        (("--defence", "magic"), "magic"),
+        (("--minutes", "0"), "needs some time"),
+        (("--samples", "5:5"), "at least one"),
+        (("--threat", "linf:1/255,targeted=true"), "untargeted"),
+    ],
+)
+def test_bad_input_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path, words: tuple, said: str):
+    code, out, err = run(capsys, "--store", tmp_path, *words)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert len(err.splitlines()) == 1

@@ -1,0 +1,210 @@
+"""A trial takes samples in rounds that fit its time, gives every row the same ones, and shows itself."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Sequence
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import antiadv
+from antiadv.core.errors import BadInput
+from antiadv.core.threat import Access
+from antiadv.report.trial import FIRST, QUERIES, Verdict, battery, cost, rounds, scaled, temperature
+from tests.toys import Spy, small_net
+
+
+class Clock:
+    """A clock that goes `pace` seconds for every sample run."""
+
+    def __init__(self, pace: float) -> None:
+        self.now, self.pace = 100.0, pace
+        self.sizes: list[int] = []
+        self.seen: list[int] = []
+
+    def run(self, ids: Sequence[int]) -> None:
+        self.sizes.append(len(ids))
+        self.seen += ids
+        self.now += self.pace * len(ids)
+
+
+def timed(n: int, seconds: float, pace: float) -> Clock:
+    clock = Clock(pace)
+    assert rounds(range(n), seconds, clock.run, lambda: clock.now) == len(clock.seen)
+    assert clock.seen == list(range(len(clock.seen)))
+    return clock
+
+
+def test_rounds_grow_and_end_with_the_samples():
+    assert timed(50, 1000, 1).sizes == [8, 16, 26]
+    assert timed(5, 1000, 1).sizes == [5]
+    assert timed(50, 1000, 0).sizes == [8, 16, 26]  # a clock too coarse to tell
+    assert timed(0, 1000, 1).sizes == []
+
+
+def test_a_round_that_will_not_fit_is_cut_or_left():
+    assert timed(500, 60, 1).sizes == [8, 16, 31]  # 36 s are left: 31 samples at 1.15 s
+    assert timed(500, 30, 1).sizes == [8, 16]  # 6 s are left: not worth a start
+    assert timed(500, 3, 1).sizes == [FIRST]  # the first always runs
+    assert timed(12, 12.5, 1).sizes == [8]  # 4.5 s are left for 4 samples: they fit only without slack
+
+
+@pytest.mark.parametrize("pace", [0.01, 0.3, 1.0, 7.0])
+@pytest.mark.parametrize("seconds", [60, 300])
+def test_a_steady_machine_is_never_late(pace: float, seconds: float):
+    clock = timed(100_000, seconds, pace)
+    assert clock.now - 100 <= max(seconds, FIRST * pace)
+
+
+def test_a_trial_needs_time():
+    for seconds in (0, -1, float("nan")):
+        with pytest.raises(BadInput, match="needs some time"):
+            rounds(range(3), seconds, lambda ids: None)
+
+
+def test_the_battery_climbs_the_levels_of_access():
+    found = battery(antiadv.L2(0.5))
+    assert [t.access for _, t in found] == [Access.SCORES, Access.GRADIENTS, Access.INTERNALS]
+    assert [t.queries for _, t in found] == [QUERIES, None, None]
+    assert battery(antiadv.L2(0.5), 50)[0][1].queries == 50
+    assert [a.split(":")[0] for a, _ in battery(antiadv.L2(0.5), randomised=True)] == [
+        "square",
+        "apgd",
+        "transfer",
+        "eot",
+    ]
+
+
+def images(n: int = 24) -> Tensor:
+    return torch.rand((n, 3, 8, 8), generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture(scope="module")
+def found() -> Verdict:
+    net, x = small_net(), images()
+    return antiadv.verdict(net, x, net(x).argmax(1), ball=antiadv.Linf(1 / 255), queries=20, minutes=1)
+
+
+def test_a_verdict_on_a_model_in_hand(found: Verdict):
+    assert [(r.cell.attack.split(":")[0], r.cell.defence) for r in found.rows] == [
+        (a, d) for a in ("square", "apgd", "transfer") for d in ("none", "anti_adversary")
+    ]
+    assert {r.robust.n for r in found.rows} == {found.samples} == {24}
+    assert [r.sample for r in found.rows[-1].records] == list(range(24))
+    assert found.sentence.startswith("On Sequential, anti_adversary gains ")
+    assert "against an attacker who knows the defence" in found.sentence
+    assert (found.cost.forwards, found.cost.backwards) == (3, 2)
+    assert found.cost.bare_ms > 0
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        found.samples = 3  # type: ignore[misc]
+
+
+def test_a_verdict_equals_the_attacks_it_is_made_of(found: Verdict):
+    net, x = small_net(), images()
+    alone = antiadv.attack(net, x, net(x).argmax(1), "apgd", antiadv.Linf(1 / 255))
+    assert list(found.rows[2].records) == alone.records
+
+
+def test_a_verdict_shows_itself(found: Verdict):
+    text = str(found)
+    assert text.startswith("| model | defence |")
+    assert text.rstrip().endswith(found.sentence)
+    assert str(found.cost) in text
+    assert f"The bare one, scaled by a fitted temperature, has {found.scaled}." in text
+    html = found._repr_html_()
+    assert html.count("<tr>") == 7
+    said = json.loads(json.dumps(found.json()))
+    assert said["verdict"] == [found.sentence]
+    assert (said["samples"], said["cost"]["forwards"]) == (24, 3)
+    assert "command" not in said["rows"][0]
+
+
+def test_names_are_escaped_in_html(found: Verdict):
+    class Plain(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.flatten(1)[:, :4]
+
+    Plain.__name__ = "<script>"
+    net = Plain().eval()
+    x = images(2)
+    made = antiadv.verdict(net, x, net(x).argmax(1), queries=5, minutes=1)
+    assert "<script>" not in made._repr_html_()
+    assert "&lt;script&gt;" in made._repr_html_()
+
+
+def test_a_defence_in_hand():
+    net, x = small_net(), images(4)
+    made = antiadv.verdict(net, x, net(x).argmax(1), Spy(net), ball=antiadv.Linf(1 / 255), queries=10)
+    assert {r.cell.defence for r in made.rows} == {"none", "Spy"}
+    assert [r.gain.value for r in made.rows if r.gain] == [0, 0, 0]
+    assert (made.cost.forwards, made.cost.backwards) == (1, 0)
+    assert made.flags == []
+    assert made.scaled is None
+    assert made.json()["scaled"] is None
+    assert "fitted temperature" not in str(made)
+    with pytest.raises(BadInput, match="does not wrap this model"):
+        antiadv.verdict(net, x, net(x).argmax(1), Spy(small_net()))
+
+
+def test_a_randomised_defence_meets_the_mean_of_its_dice():
+    net, x = small_net(), images(3)
+    made = antiadv.verdict(net, x, net(x).argmax(1), "small_noise", ball=antiadv.Linf(1 / 255), queries=5)
+    assert made.rows[-1].cell.attack.startswith("eot")
+    assert made.report.levels[-1].access == Access.INTERNALS
+    assert "eot" in made.sentence.partition("knows the defence")[2]
+
+
+def test_bad_input_is_said_at_the_door():
+    net, x = small_net(), images(3)
+    y = net(x).argmax(1)
+    with pytest.raises(BadInput, match="Pass at least one"):
+        antiadv.verdict(net, x[:0], y[:0])
+    with pytest.raises(BadInput, match="found 3 and 2"):
+        antiadv.verdict(net, x, y[:2])
+    with pytest.raises(BadInput, match="name one"):
+        antiadv.verdict(net, x, y, "none")
+    with pytest.raises(BadInput, match="needs some time"):
+        antiadv.verdict(net, x, y, minutes=0)
+
+
+def test_the_cost_of_an_answer():
+    net = small_net()
+    found = cost(net, antiadv.AntiAdversary(net, steps=4), images(4))
+    assert (found.forwards, found.backwards) == (5, 4)
+    assert "costs 5 forward and 4 backward passes" in str(found)
+
+
+def test_the_temperature_is_the_one_the_labels_were_drawn_at():
+    """Scores (a, 0) with a share of right answers of 0.8 everywhere: T = a / log 4."""
+    s = torch.tensor([[6.0, 0.0]]).repeat(10, 1)
+    y = torch.tensor([0] * 8 + [1] * 2)
+    assert temperature(s, y) == pytest.approx(6 / math.log(4), rel=1e-3)
+
+
+class Sure(nn.Module):
+    """Says 6 for class 0 and 0 for class 1, whatever it sees."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.new_tensor([6.0, 0.0]).repeat(len(x), 1)
+
+
+def test_scaling_mends_a_classifier_that_is_too_sure():
+    y = torch.tensor([0] * 16 + [1] * 4)  # as many of each kind at even as at odd places
+    found = scaled(Sure().eval(), images(20), y, batch=7)
+    assert found is not None
+    assert found.error == pytest.approx(0, abs=1e-3)
+    assert found.loss == pytest.approx(-(0.8 * math.log(0.8) + 0.2 * math.log(0.2)), rel=1e-4)
+    assert (found.accuracy, found.n) == (0.8, 20)
+    assert scaled(Sure().eval(), images(19), y[:19]) is None
+
+
+def test_a_temperature_is_fitted_on_other_samples():
+    """Right at all even places and wrong at all odd ones: what each half learns is false of the other."""
+    y = torch.arange(20) % 2
+    found = scaled(Sure().eval(), images(20), y)
+    assert found is not None
+    assert found.error > 0.4
