@@ -38,6 +38,18 @@ def test_a_shorter_draw_is_the_start_of_a_longer_one() -> None:
     assert torch.equal(dice().uniform(100)[:, :37], dice().uniform(37))
 
 
+def test_the_dice_are_what_they_were() -> None:
+    """Whole numbers, the same on every machine. If this fails on purpose, every stored result means something else."""
+    d = Draws.of(7, torch.tensor([0, 1, 123456])).fold(5)
+    assert d.keys.tolist() == [2023918184629033596, -4179084732646096108, -6107593605828920871]
+    assert (d.uniform(3) * 2**24).long().tolist() == [
+        [12981044, 5551825, 15587722],
+        [10276964, 16104186, 102177],
+        [10902898, 6247995, 6502643],
+    ]
+    assert d.signs(4).long().tolist() == [[1, -1, 1, 1], [1, 1, -1, -1], [1, -1, -1, 1]]
+
+
 def test_seed_sample_and_step_each_matter() -> None:
     plain = dice().uniform(8)
     for other in (dice(seed=1), Draws.of(0, torch.arange(64) + 64), dice().fold(0), dice().fold(0).fold(1)):
