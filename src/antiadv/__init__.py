@@ -11,8 +11,8 @@ from antiadv.core.ball import L2, Ball, Linf
 from antiadv.core.threat import Access, Threat
 from antiadv.defences.anti_adversary import AntiAdversary
 from antiadv.evaluate import Cell, Outcome, Store, attack, evaluate, make_cell
+from antiadv.experiments.trial import verdict
 from antiadv.report import report
-from antiadv.report.trial import verdict
 
 __all__ = [
     "L2",

@@ -17,9 +17,9 @@ from antiadv.core.errors import BadInput
 from antiadv.core.threat import Access, parse_threat
 from antiadv.evaluate import Cell, Store, World, evaluate, make_cell
 from antiadv.evaluate.cell import parse_samples
+from antiadv.experiments.trial import Verdict, battery, cost, rounds, scaled
 from antiadv.report import report_of
 from antiadv.report.table import rows
-from antiadv.report.trial import Verdict, battery, cost, rounds, scaled
 
 
 def command(

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import antiadv
 from antiadv.core.errors import BadInput
 from antiadv.core.threat import Access
-from antiadv.report.trial import FIRST, QUERIES, Verdict, battery, cost, rounds, scaled, temperature
+from antiadv.experiments.trial import FIRST, QUERIES, Verdict, battery, cost, rounds, scaled, temperature
 from tests.toys import Spy, small_net
 
 
