@@ -13,15 +13,16 @@ import antiadv
 from antiadv import Linf
 from antiadv.attacks import parse
 from antiadv.attacks.adaptive.adaptive import Adaptive
+from antiadv.attacks.adaptive.eot import Averaged
 from antiadv.core.draws import Draws
-from antiadv.core.losses import ce
+from antiadv.core.losses import ce, margin
 from antiadv.core.oracle import Ledger, Oracle
 from antiadv.core.spec import text
 from antiadv.core.threat import Access, Threat
 from antiadv.defences import wrap
 from antiadv.defences.anti_adversary import AntiAdversary
 from antiadv.defences.small_noise import SmallNoise
-from tests.toys import Spy, halfspace, small_net
+from tests.toys import Spy, halfspace, small_net, sphere
 
 BALL = Linf(8 / 255)
 
@@ -66,14 +67,24 @@ def test_eot_charges_every_draw() -> None:
     assert all(q % 7 == 0 and q <= 28 for q in ledger.queries.tolist())
 
 
-def test_eot_is_no_weaker_than_the_plain_attack_on_noise() -> None:
+def test_eot_beats_the_plain_attack_on_noise() -> None:
     toy = halfspace(math.inf, n=12)
     g = SmallNoise(toy.model, 0.3)
     plain, averaged = (
         antiadv.attack(g, toy.x, toy.y, attack, Linf(0.115)).robust_accuracy
         for attack in ("pgd:steps=10", "eot:attack=(pgd:steps=10),samples=20")
     )
-    assert averaged <= plain
+    assert averaged < plain
+
+
+def test_eot_averages_the_noise_out_of_a_gradient() -> None:
+    """On m = r² − |z + σn − c|² the margin's gradient is −2(z − c + σn): its error falls as 2σ/√m."""
+    toy, n, std = sphere(2, n=200), 200, 0.05
+    for samples in (1, 16):
+        oracle = Oracle(SmallNoise(toy.model, std), Threat(Linf(0.1), Access.GRADIENTS), Ledger(n))
+        _, g = Averaged(oracle, samples).gradient(toy.x + 0.1, margin, toy.y)
+        error = (g + 2 * 0.1).std().item()
+        assert error == pytest.approx(2 * std / math.sqrt(samples), rel=0.05)
 
 
 def test_the_stand_in_is_the_layer_where_it_is_sharp_and_its_gradient_sees_gamma() -> None:

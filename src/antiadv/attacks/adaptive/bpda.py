@@ -17,6 +17,7 @@ from typing import ClassVar, Self
 
 from torch import Tensor
 
+from antiadv.attacks.adaptive.wrapped import Wrapped
 from antiadv.attacks.white_box.pgd import PGD
 from antiadv.core.attack import Attack
 from antiadv.core.ball import Ball
@@ -47,21 +48,13 @@ class Guided(Through):
 
 
 @dataclass(frozen=True)
-class BPDA:
+class BPDA(Wrapped):
     """`attack` is any attack on gradients; it climbs the bare classifier and is tested on the defence."""
 
     attack: Attack = PGD()
 
     access: ClassVar[Access] = Access.INTERNALS
     edition: ClassVar[int] = 1
-
-    @property
-    def norms(self) -> frozenset[float]:
-        return self.attack.norms
-
-    @property
-    def minimal(self) -> bool:
-        return self.attack.minimal
 
     def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
         guide = oracle.beside(base_of(oracle.open()))

@@ -16,6 +16,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from antiadv.attacks.adaptive.wrapped import Wrapped
 from antiadv.attacks.white_box.pgd import PGD
 from antiadv.core.attack import Attack
 from antiadv.core.ball import Ball
@@ -59,7 +60,7 @@ class Averaged(Through):
 
 
 @dataclass(frozen=True)
-class EOT:
+class EOT(Wrapped):
     """`attack` is any attack; what it asks is answered by the mean over `samples` draws."""
 
     attack: Attack = PGD()
@@ -73,14 +74,6 @@ class EOT:
     @property
     def access(self) -> Access:
         return self.attack.access
-
-    @property
-    def norms(self) -> frozenset[float]:
-        return self.attack.norms
-
-    @property
-    def minimal(self) -> bool:
-        return self.attack.minimal
 
     def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
         return self.attack(Averaged(oracle, self.samples), x, y, ball, draws)

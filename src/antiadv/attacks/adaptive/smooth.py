@@ -20,6 +20,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from antiadv.attacks.adaptive.bpda import Guided
+from antiadv.attacks.adaptive.wrapped import Wrapped
 from antiadv.attacks.white_box.pgd import PGD
 from antiadv.core.attack import Attack
 from antiadv.core.ball import Ball
@@ -31,7 +32,7 @@ from antiadv.core.threat import Access
 
 
 @dataclass(frozen=True)
-class Smooth:
+class Smooth(Wrapped):
     """`attack` is any attack on gradients; it climbs the stand-in and is tested on the defence."""
 
     attack: Attack = PGD()
@@ -42,14 +43,6 @@ class Smooth:
 
     def __post_init__(self) -> None:
         at_least(0, kappa=self.kappa)
-
-    @property
-    def norms(self) -> frozenset[float]:
-        return self.attack.norms
-
-    @property
-    def minimal(self) -> bool:
-        return self.attack.minimal
 
     def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
         g = oracle.open()

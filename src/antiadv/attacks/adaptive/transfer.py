@@ -15,6 +15,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from antiadv.attacks.adaptive.wrapped import Wrapped
 from antiadv.attacks.white_box.pgd import PGD
 from antiadv.core.attack import Attack
 from antiadv.core.ball import Ball
@@ -25,21 +26,13 @@ from antiadv.core.threat import Access
 
 
 @dataclass(frozen=True)
-class Transfer:
+class Transfer(Wrapped):
     """`attack` is any attack; it runs on the bare classifier with nothing held back."""
 
     attack: Attack = PGD()
 
     access: ClassVar[Access] = Access.INTERNALS
     edition: ClassVar[int] = 1
-
-    @property
-    def norms(self) -> frozenset[float]:
-        return self.attack.norms
-
-    @property
-    def minimal(self) -> bool:
-        return self.attack.minimal
 
     def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
         return self.attack(oracle.beside(base_of(oracle.open())), x, y, ball, draws)
