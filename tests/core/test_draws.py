@@ -9,6 +9,7 @@ import pytest
 import torch
 from scipy import stats
 
+from antiadv.core import draws_cuda
 from antiadv.core.draws import Draws
 from antiadv.models import build
 
@@ -115,3 +116,30 @@ def test_costs_under_a_twentieth_of_a_compact_network() -> None:
 
     with torch.no_grad():
         assert best(lambda: dice(32).normal(3, 32, 32)) < 0.05 * best(lambda: net(x))
+
+
+def cuda(draws: Draws) -> Draws:
+    return Draws(draws.keys.cuda())
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+class TestOnCuda:
+    """The same bits, fused into one kernel or not."""
+
+    @pytest.fixture(params=[True, False])
+    def fused(self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+        assert draws_cuda.ready()
+        if not request.param:
+            monkeypatch.setattr(draws_cuda, "ready", lambda: False)
+        return bool(request.param)
+
+    @pytest.mark.parametrize("kind", ["uniform", "signs"])
+    def test_bits_are_those_of_the_cpu(self, fused: bool, kind: str) -> None:
+        for fold in (0, 7, -3, 2**62, torch.arange(64) * 3):
+            here, there = dice().fold(fold), cuda(dice()).fold(fold)
+            assert torch.equal(there.keys.cpu(), here.keys)
+            assert torch.equal(getattr(there, kind)(3, 5, 5).cpu(), getattr(here, kind)(3, 5, 5))
+
+    def test_normals_agree_to_the_last_places(self, fused: bool) -> None:
+        here, there = dice(500).normal(3, 33), cuda(dice(500)).normal(3, 33).cpu()
+        torch.testing.assert_close(there, here, rtol=2e-6, atol=1e-6)

@@ -17,6 +17,8 @@ from antiadv.attacks.best import solvent
 from antiadv.core.ball import Ball, per_row
 from antiadv.core.oracle import Oracle
 
+TIE = 1e-5  # of the largest score: float32 passes of other batch sizes differ by less
+
 
 class Closest:
     """`z` holds the images to return, `distance` how far they are: infinite, and z = x, where nothing fooled yet."""
@@ -37,7 +39,10 @@ class Closest:
 
     def offer(self, rows: Tensor, z: Tensor, s: Tensor) -> Tensor:
         """`s` are the scores, or labels, that the oracle gave for z."""
-        self.keep(rows, z, self.oracle.fooled(s, self.y[rows]), self.ball.distance(self.x[rows], z))
+        fooled = self.oracle.fooled(s, self.y[rows])
+        if s.ndim == 2 and self.ball.eps < math.inf:  # where the first that fools ends it, a tie may be the judge's
+            fooled &= self.oracle.margin(s, self.y[rows]).abs() > TIE * s.abs().amax(1)
+        self.keep(rows, z, fooled, self.ball.distance(self.x[rows], z))
         return self.going(rows)
 
     def keep(self, rows: Tensor, z: Tensor, fooled: Tensor, distance: Tensor) -> None:

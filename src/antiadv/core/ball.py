@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -51,7 +52,7 @@ class Ball:
             return d.new_zeros(len(d))
         return d.abs().amax(1) if self.p == math.inf else d.square().sum(1).sqrt()
 
-    @property
+    @cached_property  # asked for every record of a report
     def reach(self) -> float:
         """The largest distance that counts as inside: the radius, rounding forgiven."""
         return self.eps + TOLERANCE * max(1.0, self.eps)

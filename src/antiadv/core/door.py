@@ -69,15 +69,17 @@ def check_shape(s: Tensor, x: Tensor) -> None:
         )
 
 
-def check_scores(s: Tensor, x: Tensor, y: Tensor | None = None) -> None:
+def check_scores(s: Tensor, x: Tensor, y: Tensor | None = None, ids: Tensor | None = None) -> None:
+    """`ids`, the samples' numbers where they have any, are what a failure names them by."""
     check_shape(s, x)
     if len(s) == 0:
         return
     if not torch.isfinite(s).all():
         bad = (~torch.isfinite(s).all(1)).nonzero().flatten()
+        which = f"in row {int(bad[0])}" if ids is None else f"for sample {int(ids[bad[0]])}"
         raise BadInput(
             f"scores must be finite; found NaN or infinity for {len(bad)} of {len(s)} images, "
-            f"first in row {int(bad[0])}. Check the weights and the input range of the network."
+            f"first {which}. Check the weights and the input range of the network."
         )
     total = s.detach().double().sum(1)
     if ((s >= 0) & (s <= 1)).all() and torch.allclose(total, torch.ones_like(total), atol=1e-3):

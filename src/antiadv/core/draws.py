@@ -8,16 +8,18 @@ so batch size, order, early stopping, sharding and resumption cannot change a dr
 32-bit halves, hence two numbers. The same bits on every device; normals agree to the last place of `erfinv`.
 
 Notation:   φ → `_PHI` (2⁶⁴ / golden ratio), mix → `_mix_` (Steele, Lea, Flood, OOPSLA 2014).
-Cost:       on a CPU under a twentieth of a compact network's forward, in blocks that fit its cache (by test).
+Cost:       on a CPU under a twentieth of a compact network's forward, in blocks that fit its cache (by test); on
+            CUDA one kernel a request (`draws_cuda.py`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
+
+from antiadv.core import draws_cuda
 
 
 def _signed(word: int) -> int:
@@ -41,6 +43,13 @@ def _mix_(z: Tensor) -> Tensor:
     return z
 
 
+def _mix(word: int) -> int:
+    """The same for one word on the host, so that no step has to send its number to the device."""
+    word = (word ^ word >> 30) * 0xBF58476D1CE4E5B9 % (1 << 64)
+    word = (word ^ word >> 27) * 0x94D049BB133111EB % (1 << 64)
+    return word ^ word >> 31
+
+
 class Draws:
     """One key per sample. `draws[rows]` selects, `draws.fold(t)` moves on, the rest turns keys into numbers."""
 
@@ -61,8 +70,12 @@ class Draws:
 
     def fold(self, step: int | Tensor) -> Draws:
         """The dice of a step: the same step for all, or one number per sample."""
-        t = torch.as_tensor(step, device=self.keys.device, dtype=torch.int64)
-        return Draws(_mix_(self.keys ^ _mix_(t * _PHI + _BETA)))
+        fused = draws_cuda.serves(self.keys)
+        if isinstance(step, int):
+            word = _signed(_mix((step * _PHI + _BETA) % (1 << 64)))
+            return Draws(draws_cuda.step(self.keys, word) if fused else _mix_(self.keys ^ word))
+        t = step.to(self.keys.device, torch.int64)
+        return Draws(draws_cuda.fold(self.keys, t) if fused else _mix_(self.keys ^ _mix_(t * _PHI + _BETA)))
 
     def repeat(self, times: int) -> Draws:
         """`times` dice per sample, sample by sample: what `x.repeat_interleave(times, 0)` is to images."""
@@ -71,32 +84,46 @@ class Draws:
 
     def uniform(self, *shape: int) -> Tensor:
         """float32 in [0, 1), multiples of 2⁻²⁴, `[N, *shape]`."""
-        return self._numbers(shape, lambda h: ((h >> 8) & 0xFFFFFF).to(torch.float32).mul_(2.0**-24))
+        return self._numbers("uniform", shape)
 
     def normal(self, *shape: int) -> Tensor:
         """Standard normals in float32, `[N, *shape]`, by the inverse distribution function."""
-
-        def invert(h: Tensor) -> Tensor:
-            u = ((h >> 8) & 0xFFFFFF).to(torch.float32)
-            return u.mul_(2.0**-23).add_(2.0**-24 - 1).erfinv_().mul_(math.sqrt(2))
-
-        return self._numbers(shape, invert)
+        return self._numbers("normal", shape)
 
     def signs(self, *shape: int) -> Tensor:
         """±1 in float32, `[N, *shape]`."""
-        return self._numbers(shape, lambda h: ((h >> 31) * 2 + 1).to(torch.float32).neg_())
+        return self._numbers("signs", shape)
 
     def below(self, bound: int, *shape: int) -> Tensor:
         """Whole numbers 0 … bound−1, `[N, *shape]`."""
         return (self.uniform(*shape) * bound).long().clamp_max(bound - 1)  # float32 may round up to `bound`
 
-    def _numbers(self, shape: tuple[int, ...], turn: Callable[[Tensor], Tensor]) -> Tensor:
-        """`turn` applied to 32-bit halves of the hashed counter, block by block on a CPU."""
+    def _numbers(self, kind: str, shape: tuple[int, ...]) -> Tensor:
+        """32-bit halves of the hashed counter, turned into numbers; block by block on a CPU."""
         count = math.prod(shape)
         if count == 0 or len(self) == 0:
             return torch.zeros((len(self), *shape), device=self.keys.device)
         words = (count + 1) // 2
         counter = torch.arange(1, words + 1, device=self.keys.device) * _PHI
+        if draws_cuda.serves(self.keys):
+            return draws_cuda.numbers(kind, self.keys, counter)[:, :count].reshape(len(self), *shape)
         size = max(1, _BLOCK // words) if self.keys.device.type == "cpu" else len(self)
+        turn = _TURNS[kind]
         parts = [turn(_mix_(k[:, None] + counter).view(torch.int32)[:, :count]) for k in self.keys.split(size)]
         return (parts[0] if len(parts) == 1 else torch.cat(parts)).reshape(len(self), *shape)
+
+
+def _uniform(h: Tensor) -> Tensor:
+    return ((h >> 8) & 0xFFFFFF).to(torch.float32).mul_(2.0**-24)
+
+
+def _normal(h: Tensor) -> Tensor:
+    u = ((h >> 8) & 0xFFFFFF).to(torch.float32)
+    return u.mul_(2.0**-23).add_(2.0**-24 - 1).erfinv_().mul_(math.sqrt(2))
+
+
+def _signs(h: Tensor) -> Tensor:
+    return ((h >> 31) * 2 + 1).to(torch.float32).neg_()
+
+
+_TURNS = {"uniform": _uniform, "normal": _normal, "signs": _signs}

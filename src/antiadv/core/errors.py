@@ -7,7 +7,8 @@
     ├── BudgetSpent       more queries than the threat allows
     ├── StoreMismatch     a file of the store is truncated, edited, foreign or of another FORMAT
     ├── StoreUnwritable   the disk is full, or the folder cannot be written
-    └── MissingExtra      an optional dependency is not installed; names the extra
+    ├── MissingExtra      an optional dependency is not installed; names the extra
+    └── Unfinished        some shards of an evaluation could not be done; names them, the others are stored
 
 A message has three parts: what was asked, what was found, what to do.
 """
@@ -48,3 +49,7 @@ class MissingExtra(AntiadvError, ImportError):
 
     def __init__(self, package: str, extra: str) -> None:
         super().__init__(f"this needs the package {package}, which is not installed; pip install 'antiadv[{extra}]'")
+
+
+class Unfinished(AntiadvError):
+    """Some shards could not be done; all others are stored."""

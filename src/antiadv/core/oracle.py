@@ -47,7 +47,23 @@ class Ledger:
         self.budget = budget
         self.queries = torch.zeros(samples, dtype=torch.int64)
         self.gradients = torch.zeros(samples, dtype=torch.int64)
-        self.zeros = torch.zeros(samples, dtype=torch.int64)
+        self._zeros = torch.zeros(samples, dtype=torch.int64)
+        self._noted: list[tuple[Tensor, Tensor]] = []  # rows, on the host, and which gradients vanished, on the device
+
+    @property
+    def zeros(self) -> Tensor:
+        if self._noted:
+            still = torch.cat([s for _, s in self._noted]).cpu()  # the one time the device is waited for
+            rows = torch.cat([r for r, _ in self._noted])
+            self._zeros += torch.bincount(rows[still], minlength=len(self._zeros))
+            self._noted.clear()
+        return self._zeros
+
+    def note_zeros(self, rows: Tensor, still: Tensor) -> None:
+        """Which of these rows' gradients vanished; looked at later, so that no attack waits for its device here."""
+        self._noted.append((rows, still))
+        if len(self._noted) >= 1024:
+            self.zeros  # noqa: B018 - adds up what was noted
 
     def charge(self, rows: Tensor, each: int, *, gradient: bool = False) -> None:
         """Charge `each` queries to every row, or nothing at all if one of them cannot pay."""
@@ -85,18 +101,18 @@ class Eager:
 
     def scores(self, model: nn.Module, z: Tensor, *, draws: Draws | None = None) -> Tensor:
         with torch.no_grad():
-            return _join([_pass(model, part, d) for part, d in self._parts(z, draws)])
+            return _join([answer(model, part, d) for part, d in self._parts(z, draws)])
 
     def gradient(
         self, model: nn.Module, z: Tensor, loss: Loss, *targets: Tensor, draws: Draws | None = None
     ) -> tuple[Tensor, Tensor]:
         cuts = zip(*(t.split(self.batch) for t in (z, *targets)), strict=True)
         parts = zip(self._parts(z, draws), cuts, strict=True)
-        pairs = [_gradient(model, part, d, loss, *cut) for (part, d), (_, *cut) in parts]
+        pairs = [slope(model, part, d, loss, *cut) for (part, d), (_, *cut) in parts]
         return _join([s for s, _ in pairs]), _join([g for _, g in pairs])
 
     def jacobian(self, model: nn.Module, z: Tensor, *, draws: Draws | None = None) -> tuple[Tensor, Tensor]:
-        pairs = [_jacobian(model, part, d) for part, d in self._parts(z, draws)]
+        pairs = [slopes(model, part, d) for part, d in self._parts(z, draws)]
         return _join([s for s, _ in pairs]), _join([j for _, j in pairs])
 
     def _parts(self, z: Tensor, draws: Draws | None) -> list[tuple[Tensor, Draws | None]]:
@@ -106,24 +122,25 @@ class Eager:
         return [(part, Draws(keys)) for part, keys in zip(parts, draws.keys.split(self.batch), strict=True)]
 
 
-def _pass(model: nn.Module, z: Tensor, draws: Draws | None) -> Tensor:
+def answer(model: nn.Module, z: Tensor, draws: Draws | None) -> Tensor:
+    """One forward pass of one micro-batch: what engines are made of, with the two below."""
     s: Tensor = model(z) if draws is None else model(z, draws)
     return s
 
 
-def _gradient(model: nn.Module, z: Tensor, draws: Draws | None, loss: Loss, *targets: Tensor) -> tuple[Tensor, Tensor]:
+def slope(model: nn.Module, z: Tensor, draws: Draws | None, loss: Loss, *targets: Tensor) -> tuple[Tensor, Tensor]:
     with torch.inference_mode(False), torch.enable_grad():
         z = z.clone().requires_grad_()
-        s = _pass(model, z, draws)
+        s = answer(model, z, draws)
         (g,) = torch.autograd.grad(loss(s, *targets).sum(), z)  # the only sum over samples in the house
     return s.detach(), g
 
 
-def _jacobian(model: nn.Module, z: Tensor, draws: Draws | None) -> tuple[Tensor, Tensor]:
+def slopes(model: nn.Module, z: Tensor, draws: Draws | None) -> tuple[Tensor, Tensor]:
     """One forward pass, and one backward pass per class."""
     with torch.inference_mode(False), torch.enable_grad():
         z = z.clone().requires_grad_()
-        s = _pass(model, z, draws)
+        s = answer(model, z, draws)
         each = s.sum(0).unbind()  # samples stand alone, so ∂ Σ_n s_nk / ∂z_n is sample n's own gradient
         rows = [torch.autograd.grad(e, z, retain_graph=e is not each[-1])[0] for e in each]
     return s.detach(), torch.stack(rows, 1)
@@ -257,11 +274,8 @@ class Oracle:
         return {"draws": dice.fold(sent.to(z.device))}
 
     def _note_zeros(self, g: Tensor) -> None:
-        still = (g.flatten(1) == 0).all(1).cpu()
-        if still.any():
-            self._ledger.zeros += torch.bincount(
-                self._rows.repeat_interleave(len(g) // len(self))[still], minlength=len(self._ledger.zeros)
-            )
+        still = (g.flatten(1) == 0).all(1)
+        self._ledger.note_zeros(self._rows.repeat_interleave(len(g) // len(self)), still)
 
     def _need(self, need: Access) -> None:
         if self.threat.access < need:

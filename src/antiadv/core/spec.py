@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import inspect
 import math
 import re
@@ -63,7 +64,8 @@ def name_of(cls: Factory) -> str:
     return name.lower()
 
 
-def parameters(factory: Factory) -> dict[str, Parameter]:
+@functools.cache  # a signature does not change, and a store of many cells reads the same few over and over
+def parameters(factory: Factory) -> Mapping[str, Parameter]:
     """What may be said after the colon. Networks handed in by position (`base`) cannot be said in text."""
     target = factory.__init__ if isinstance(factory, type) else factory  # type: ignore[misc]
     hints = typing.get_type_hints(target)
@@ -111,7 +113,7 @@ def parse(text: str, registry: Registry, kind: str, *args: Any) -> Any:
 
 def spec_of(value: Any) -> Spec:
     """The spec of a value whose options are its attributes: a frozen dataclass, or a defence."""
-    cls = type(value)
+    cls: Factory = type(value)
     return Spec(name_of(cls), cls, {key: getattr(value, key) for key in parameters(cls)})
 
 

@@ -132,6 +132,8 @@ class Smoothed(nn.Module):
     gradients are tiny. κ → ∞ is the layer.
     """
 
+    uncompilable = True  # it takes gradients of gradients, which compilers do not
+
     def __init__(self, layer: AntiAdversary, kappa: float) -> None:
         super().__init__()
         self.layer, self.kappa = layer, kappa

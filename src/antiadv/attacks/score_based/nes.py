@@ -102,7 +102,7 @@ def estimate(values: Values, z: Tensor, draws: Draws, probes: int, sigma: float)
 def _directions(draws: Draws, z: Tensor, pairs: range) -> Tensor:
     """uᵢ ~ N(0, I/d) for these pairs of each sample, from the dice `draws.fold(i)`: `[N, k, …]`."""
     shape = z.shape[1:]
-    each = torch.tensor(pairs, device=draws.keys.device).repeat(len(z))
+    each = torch.arange(pairs.start, pairs.stop, device=draws.keys.device).repeat(len(z))
     u = Draws(draws.keys.repeat_interleave(len(pairs))).fold(each).normal(*shape).to(z)
     return (u / math.sqrt(max(1, math.prod(shape)))).view(len(z), len(pairs), *shape)
 

@@ -27,6 +27,7 @@ from __future__ import annotations
 import bisect
 import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -44,6 +45,9 @@ from antiadv.core.threat import Access
 
 HALVINGS = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
 HORIZON = 10_000  # the number of proposals the halvings were chosen for
+AHEAD = 64  # proposals whose dice are rolled at once
+
+Dice = tuple[Tensor, ...]  # the numbers of one proposal, a row for each sample
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,7 @@ class Square:
     def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
         if x.ndim != 4:
             raise BadInput(f"square needs images [N, C, H, W]; found shape {tuple(x.shape)}. Reshape them.")
-        start, propose = (_stripes, _repaint) if ball.p == math.inf else (_tiles, _exchange)
+        start, roll, propose = (_stripes, _roll, _repaint) if ball.p == math.inf else (_tiles, _roll_twice, _exchange)
         ahead = (oracle.left() - 1).clamp(1, max(1, self.steps))  # proposals each sample can pay for, on the host
         best = Best(oracle, x, y)
         rows = best.standing()
@@ -76,8 +80,10 @@ class Square:
         for t in range(self.steps):
             if not len(rows):
                 break
+            if t % AHEAD == 0:
+                dice = _rolled(roll, draws, range(t + 1, t + 1 + AHEAD), x.shape[1])
             side = self._sides(t, ahead[rows.cpu()] if self.rescale else None, x, odd=ball.p == 2)
-            z = propose(x[rows], best.z[rows], ball, draws[rows].fold(t + 1), side)
+            z = propose(x[rows], best.z[rows], ball, tuple(d[rows, t % AHEAD] for d in dice), side)
             rows = rows[best.offer(rows, z, oracle[rows].scores(z))]
         return best.z
 
@@ -103,9 +109,14 @@ def _stripes(x: Tensor, ball: Ball, draws: Draws) -> Tensor:
     return ball.project(x, x + ball.eps * draws.signs(x.shape[1], 1, x.shape[3]).to(x))
 
 
-def _repaint(x: Tensor, z: Tensor, ball: Ball, dice: Draws, side: Tensor) -> Tensor:
-    inside, _, _ = _window(dice.fold(0), side, *x.shape[2:])
-    sign = dice.fold(1).signs(x.shape[1], 1, 1).to(x)
+def _roll(draws: Draws, channels: int) -> Dice:
+    return *_roll_place(draws.fold(0)), draws.fold(1).signs(channels, 1, 1)
+
+
+def _repaint(x: Tensor, z: Tensor, ball: Ball, dice: Dice, side: Tensor) -> Tensor:
+    down, across, sign = dice
+    inside, _, _ = _window(down, across, side, *x.shape[2:])
+    sign = sign.to(x)
     return torch.where(inside, ball.project(x, x + ball.eps * sign), z)  # (2)
 
 
@@ -127,12 +138,17 @@ def _tiles(x: Tensor, ball: Ball, draws: Draws) -> Tensor:
     return ball.project(x, x + ball.eps * ball.steepest(d))
 
 
-def _exchange(x: Tensor, z: Tensor, ball: Ball, dice: Draws, side: Tensor) -> Tensor:
+def _roll_twice(draws: Draws, channels: int) -> Dice:
+    places = *_roll_place(draws.fold(0)), *_roll_place(draws.fold(1))
+    return *places, draws.fold(2).signs(1, 1, 1) > 0, draws.fold(3).signs(channels, 1, 1)
+
+
+def _exchange(x: Tensor, z: Tensor, ball: Ball, dice: Dice, side: Tensor) -> Tensor:
     channels, height, width = x.shape[1:]
-    to, row, column = _window(dice.fold(0), side, height, width)
-    out, _, _ = _window(dice.fold(1), side, height, width)
-    stands = dice.fold(2).signs(1, 1, 1) > 0
-    sign = dice.fold(3).signs(channels, 1, 1).to(x)
+    to_down, to_across, out_down, out_across, stands, sign = dice
+    to, row, column = _window(to_down, to_across, side, height, width)
+    out, _, _ = _window(out_down, out_across, side, height, width)
+    sign = sign.to(x)
     eta = to * _mounds(torch.where(stands, column, row), torch.where(stands, row, column), side, x)
     d = z - x
     unused = (ball.eps**2 - d.flatten(1).square().sum(1)).clamp_min(0) / channels
@@ -168,13 +184,25 @@ def _unit(d: Tensor) -> Tensor:
 # ---------------------------------------------------------------- places
 
 
-def _window(draws: Draws, side: Tensor, height: int, width: int) -> tuple[Tensor, Tensor, Tensor]:
+def _rolled(roll: Callable[[Draws, int], Dice], draws: Draws, steps: range, channels: int) -> Dice:
+    """The dice of these steps for all samples, `[N, steps, …]` each: rolled at once, for alone they cost more than
+    the network does on a GPU."""
+    t = torch.arange(steps.start, steps.stop, device=draws.keys.device).repeat(len(draws))
+    dice = roll(Draws(draws.keys.repeat_interleave(len(steps))).fold(t), channels)
+    return tuple(d.view(len(draws), len(steps), *d.shape[1:]) for d in dice)
+
+
+def _roll_place(draws: Draws) -> tuple[Tensor, Tensor]:
+    return draws.fold(0).uniform(1, 1, 1), draws.fold(1).uniform(1, 1, 1)
+
+
+def _window(down: Tensor, across: Tensor, side: Tensor, height: int, width: int) -> tuple[Tensor, Tensor, Tensor]:
     """A square at a place of each sample's own: `[N, 1, H, W]`, true inside, and each pixel's row and column in it."""
-    row = torch.arange(height, device=side.device).view(1, 1, -1, 1) - _place(draws.fold(0), height - side + 1)
-    column = torch.arange(width, device=side.device).view(1, 1, 1, -1) - _place(draws.fold(1), width - side + 1)
+    row = torch.arange(height, device=side.device).view(1, 1, -1, 1) - _place(down, height - side + 1)
+    column = torch.arange(width, device=side.device).view(1, 1, 1, -1) - _place(across, width - side + 1)
     return (row >= 0) & (row < side) & (column >= 0) & (column < side), row, column
 
 
-def _place(draws: Draws, bound: Tensor) -> Tensor:
+def _place(u: Tensor, bound: Tensor) -> Tensor:
     """`Draws.below`, with a bound for each sample."""
-    return torch.minimum((draws.uniform(1, 1, 1) * bound).long(), bound - 1)
+    return torch.minimum((u * bound).long(), bound - 1)

@@ -60,7 +60,7 @@ class FAB:
     access: ClassVar[Access] = Access.GRADIENTS
     norms: ClassVar[frozenset[float]] = frozenset({2, math.inf})
     minimal: ClassVar[bool] = True
-    edition: ClassVar[int] = 1
+    edition: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         at_least(1, steps=self.steps, restarts=self.restarts, eta=self.eta)
