@@ -4,6 +4,7 @@ line and exit code 2 for bad input. Run in this process, on the exact toy and th
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -56,11 +57,12 @@ def test_evaluate_stores_and_shows_a_row(capsys: pytest.CaptureFixture[str], tmp
     for part in (MODEL, "square:steps=8", "linf:4/255", "budget 20", "n 120", "clean %", "robust %", cell.key):
         assert part in out
     fooled = sum(r.clean == r.label != r.attacked for r in records)
+    standing = sum(r.clean == r.label == r.attacked for r in records)
     queries = sum(r.queries for r in records)
-    assert err.splitlines()[-1].startswith(
-        f"square:steps=8 on {MODEL}: 120 of 120 samples, {fooled} fooled, {queries} queries, in 0:0"
-    )
-    assert len(list(tmp_path.glob("*/*.json.gz"))) == 3
+    said = f"square:steps=8 on {MODEL}: 120 of 120 samples, {fooled} fooled, {standing} standing, {queries} queries, "
+    assert err.splitlines()[-1].startswith(said)
+    assert re.search(r", [\d,.]+ samples a second, in 0:0\d$", err.splitlines()[-1])
+    assert len(list(tmp_path.glob("*/*.json.?z"))) == 3
 
 
 def test_evaluate_again_is_a_resume(capsys: pytest.CaptureFixture[str], tmp_path: Path):
@@ -90,7 +92,7 @@ def test_evaluate_of_a_defence_stands_beside_the_bare_classifier(capsys: pytest.
 
 def test_a_rows_command_makes_it_again(capsys: pytest.CaptureFixture[str], tmp_path: Path):
     words = ["evaluate", "--model", MODEL, "--attack", "transfer:attack=(pgd:steps=2)", "--threat", "l2:0.5"]
-    first = run_json(capsys, *words, "--samples", "3:20", "--seed", 4, "--store", tmp_path)
+    first = run_json(capsys, *words, "--samples", "3:20", "--seed", 4, "--precision", "mixed", "--store", tmp_path)
     before = files(tmp_path)
     command = shlex.split(first["rows"][0]["command"])
     assert command[0] == "antiadv"
@@ -247,6 +249,9 @@ BAD = {
     "no shard": ({"--shard": "0"}, "a shard needs at least one sample; found 0"),
     "no batch": ({"--batch": "0"}, "--batch"),
     "not a number": ({"--seed": "x"}, "--seed"),
+    "unknown precision": ({"--precision": "half"}, "no precision 'half'; known are float32"),
+    "no workers": ({"--runner": "processes:0"}, "workers must be at least 1; found 0"),
+    "workers unsaid": ({"--runner": "processes"}, "processes needs workers"),
     "unknown runner": ({"--runner": "cloud"}, "unknown runner 'cloud'"),
     "unknown device": ({"--device": "abacus"}, "abacus cannot be used as a device here"),
 }
@@ -312,7 +317,7 @@ def make_picky() -> object:
 
 def test_an_edited_store_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path):
     run_json(capsys, *EVALUATE, "--samples", "0:4", "--store", tmp_path)
-    (path,) = tmp_path.glob("*/*.json.gz")
+    (path,) = tmp_path.glob("*/*.json.?z")
     path.write_bytes(path.read_bytes()[:-9])
     one_line(run(capsys, "report", "--store", tmp_path), str(path))
 

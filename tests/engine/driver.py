@@ -1,23 +1,30 @@
 """A process of its own that evaluates the exact toy, for tests that kill it.
 
-    python -m tests.engine.driver STORE SHARD [--pause S] [--die-in-write N] [--wait FILE] [--keep-images]
+    python -m tests.engine.driver STORE SHARD [--pause S] [--die-in-write N] [--wait FILE] [--keep-images] [--lives N]
 
 --pause        seconds to rest after each stored shard, so that a killer can find it at work
 --die-in-write SIGKILL itself inside the N-th file, when it is written beside and not yet renamed
 --wait         say ready (FILE.PID), and start when this file appears
+--lives        fork, kill the child at a random moment, and fork again to resume, until so many were killed; a line of
+               JSON for each: what lay in the store before, what was begun, what lies there after
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import random
 import signal
 import time
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import torch
 
-from antiadv.evaluate import Cell, Progress, evaluate
+from antiadv.evaluate import Cell, Progress, Store, evaluate
+from antiadv.evaluate.cell import Job
+from antiadv.evaluate.shard import Result
 from tests.evaluate.probes import cell, world
 
 SAMPLES = range(120)
@@ -35,11 +42,15 @@ def main() -> None:
     parser.add_argument("--die-in-write", type=int, default=0)
     parser.add_argument("--wait", type=Path)
     parser.add_argument("--keep-images", action="store_true")
+    parser.add_argument("--lives", type=int, default=0)
     said = parser.parse_args()
     torch.set_num_threads(1)
     if said.die_in_write:
         die_in_write(said.die_in_write)
     cells = asked()
+    if said.lives:
+        live_and_die(said.store, said.shard, said.lives)
+        return
     if said.wait is not None:
         said.wait.with_suffix(f".{os.getpid()}").touch()
         while not said.wait.exists():
@@ -61,6 +72,55 @@ def die_in_write(count: int) -> None:
         flush(fd)
 
     os.fsync = fsync  # type: ignore[assignment]
+
+
+def live_and_die(root: Path, shard: int, lives: int) -> None:
+    """A life is killed after a random part of what the whole takes, so that they end all over it. When a store is
+    complete before they are through, they begin another one."""
+    start = time.monotonic()
+    work(root / "unbroken", shard)
+    whole, dice = time.monotonic() - start, random.Random(0)
+    number = killed = 0
+    while killed < lives:
+        store = root / str(number)
+        before, (begun, died) = stored(store), life(store, shard, dice.uniform(0, whole / 3))
+        after = stored(store)
+        told = sum(len(Store(store).read(cell)) for cell in asked())  # refuses what is not whole
+        assert told == shard * len(after), "every file has all its records"
+        print(json.dumps({"store": number, "before": before, "begun": begun, "after": after, "killed": died}))  # noqa: T201
+        killed, number = killed + died, number + (not died)
+
+
+def life(store: Path, shard: int, seconds: float) -> tuple[list[str], bool]:
+    """The shards that a child began in this time, and whether it was at work still when it was killed."""
+    reading, writing = os.pipe()
+    if (child := os.fork()) == 0:
+        os.close(reading)
+        work(store, shard, lambda job: os.write(writing, f"{shard_name(job)}\n".encode()))
+        os._exit(0)
+    os.close(writing)
+    time.sleep(seconds)
+    os.kill(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    with open(reading) as begun:
+        return begun.read().splitlines(), os.WIFSIGNALED(status)
+
+
+def work(store: Path, shard: int, begin: Callable[[Job], object] = lambda job: None) -> None:
+    def runner(run: Callable[[Job], Result], jobs: Iterable[Job]) -> Iterator[Result]:
+        for job in jobs:
+            begin(job)
+            yield run(job)
+
+    evaluate(asked(), store, shard=shard, world=world(), runner=runner, keep_images=True)
+
+
+def stored(store: Path) -> list[str]:
+    return sorted(f"{path.parent.name}/{path.name.partition('.')[0]}" for path in store.glob("*/*.json.?z"))
+
+
+def shard_name(job: Job) -> str:
+    return f"{job.cell.key}/{job.ids[0]:06d}-{job.ids[-1]:06d}-{len(job.ids)}"
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@ the shard in flight is lost, and several processes may write the same cell at on
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
+from antiadv.core.errors import StoreMismatch
 from antiadv.evaluate import Store, evaluate
 from antiadv.evaluate.cell import Job, Record
 from tests.engine.driver import SAMPLES, asked
@@ -29,7 +31,7 @@ def start(store: Path, *words: object) -> subprocess.Popen[str]:
 
 
 def files(root: Path) -> list[Path]:
-    return sorted(root.glob("*/*.json.gz"))
+    return sorted(root.glob("*/*.json.?z"))
 
 
 def kill_after(root: Path, process: subprocess.Popen[str], count: int) -> set[Path]:
@@ -71,6 +73,27 @@ def test_killed_twice_and_resumed_equals_unbroken(tmp_path: Path, unbroken: list
     assert read(tmp_path) == unbroken
 
 
+def test_twenty_random_deaths_lose_nothing_but_what_was_in_flight(tmp_path: Path, unbroken: list[list[Record]]):
+    lives, shard = 20, 5
+    process = start(tmp_path, shard, "--lives", lives)
+    out, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, err
+    told = [json.loads(line) for line in out.splitlines()]
+    assert sum(life["killed"] for life in told) == lives
+    assert sum(bool(life["begun"]) for life in told) > lives // 2, "most were at work when they were killed"
+    for life in told:
+        before, begun, after = (set(life[k]) for k in ("before", "begun", "after"))
+        assert before <= after, "what was stored stays"
+        assert not begun & before, "and is not run again"
+        assert after - before <= begun
+        assert len(begun - after) <= life["killed"], "at most the shard in flight is lost"
+    for number in range(told[-1]["store"] + 1):
+        kept = {path: path.read_bytes() for path in files(tmp_path / str(number))}
+        evaluate(asked(), tmp_path / str(number), shard=shard, world=world())
+        assert read(tmp_path / str(number)) == unbroken
+        assert all(path.read_bytes() == content for path, content in kept.items())
+
+
 @pytest.mark.parametrize("count", [1, 4, 9])
 def test_killed_between_writing_and_renaming(tmp_path: Path, unbroken: list[list[Record]], count: int):
     """The worst moment: the file lies beside, whole or not, and has no name yet. Files 1 and 2 describe the cells."""
@@ -85,7 +108,7 @@ def test_killed_between_writing_and_renaming(tmp_path: Path, unbroken: list[list
     evaluate(asked(), tmp_path, shard=SHARD, world=world(), keep_images=True)
     assert read(tmp_path) == unbroken
     for path in files(tmp_path):
-        images = path.with_name(path.name.replace(".json.gz", ".safetensors"))
+        images = path.with_name(f"{path.name.partition('.')[0]}.safetensors")
         assert len(load_file(images)["samples"]) == SHARD, "no records without their images"
 
 
@@ -118,4 +141,19 @@ def test_a_store_can_be_read_while_it_is_written(tmp_path: Path, unbroken: list[
     assert process.returncode == 0, process.communicate()[1]
     process.communicate()
     assert looks > 3
+    assert read(tmp_path) == unbroken
+
+
+def test_a_damaged_shard_is_named_and_once_deleted_only_it_is_run_again(tmp_path: Path, unbroken: list[list[Record]]):
+    evaluate(asked(), tmp_path, shard=SHARD, world=world())
+    hurt = files(tmp_path)[3]
+    hurt.write_bytes(hurt.read_bytes()[:-100])
+    with pytest.raises(StoreMismatch, match=r"is truncated or not a shard.*Delete it and run again") as error:
+        read(tmp_path)
+    assert str(hurt) in str(error.value)
+    hurt.unlink()
+    seen: list[Job] = []
+    evaluate(asked(), tmp_path, shard=SHARD, world=world(), runner=spy(seen))
+    assert [len(job.ids) for job in seen] == [SHARD]
+    assert hurt.exists()
     assert read(tmp_path) == unbroken

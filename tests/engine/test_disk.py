@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from antiadv.core.errors import StoreUnwritable
-from antiadv.evaluate import Cell, Store, World, evaluate
+from antiadv.evaluate import Cell, Progress, Store, World, evaluate, parse_runner
 from antiadv.evaluate.cell import Record
 from tests.evaluate.probes import MODEL, RECEIPT, bands, cell, record, world
 
@@ -137,6 +137,23 @@ def test_a_read_only_store_can_be_read_and_is_not_needed_when_all_is_done(read_o
     assert Store(read_only).cells() == [asked()]
     with pytest.raises(StoreUnwritable, match="cannot be written"):
         Store(read_only).append(asked(), [record(99)], RECEIPT)
+
+
+@pytest.mark.parametrize("runner", ["local", "processes:2"])
+def test_a_store_that_turns_read_only_in_mid_run_keeps_what_it_has(disk: Path, runner: str):
+    def seal(p: Progress) -> None:
+        if p.overall.done == 20:
+            assert mount("-o", "remount,ro", str(disk)) == ""
+
+    with pytest.raises(StoreUnwritable) as error:
+        evaluate([asked()], disk, shard=10, world=world(), runner=parse_runner(runner), progress=seal)
+    one_sentence(error, disk, "Read-only file system", "make it writable")
+    kept = stored(disk)
+    assert len(kept) == 20
+    assert mount("-o", "remount,rw", str(disk)) == ""
+    evaluate([asked()], disk, shard=10, world=world())
+    assert [r.sample for r in stored(disk)] == list(range(60))
+    assert [r for r in stored(disk) if r in kept] == kept
 
 
 def test_a_store_below_a_file_says_so_before_any_work(tmp_path: Path):

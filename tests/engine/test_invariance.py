@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import antiadv
-from antiadv.core.errors import BadInput
-from antiadv.evaluate import Cell, Progress, Store, World, evaluate
+from antiadv.core.errors import Unfinished
+from antiadv.evaluate import Cell, Progress, Store, Tally, World, evaluate
 from antiadv.evaluate.cell import Job, Record
 from antiadv.evaluate.shard import Result
 from tests.evaluate.probes import MODEL, cell, world
@@ -126,7 +126,7 @@ def test_a_runner_that_dies_loses_only_what_was_not_done(tmp_path: Path):
     store = Store(tmp_path)
     assert store.done(first) == set(range(20))
     assert store.done(second) == set(range(10))
-    before = {path: path.read_bytes() for path in tmp_path.rglob("*.gz")}
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*.json.?z")}
     again: list[Job] = []
     run(tmp_path, [first, second], shard=10, runner=spy(again))
     assert [(job.cell.attack, job.ids) for job in again] == [("square:steps=30", tuple(range(10, 20)))]
@@ -161,11 +161,13 @@ def test_more_samples_are_a_resume(tmp_path: Path, unbroken):
 
 
 def test_a_cell_that_fails_leaves_the_others_whole(tmp_path: Path):
-    """The second cell's network is not the one it was planned with."""
+    """The first cell's network is not the one it was planned with."""
     good = asked("pgd:steps=5", "none", range(10))
     strange = cell("pgd:steps=5", range(10), world=World("cpu", models={MODEL: small_net()}))
-    with pytest.raises(BadInput, match="planned with weights"):
-        run(tmp_path, [good, strange])
+    with pytest.raises(
+        Unfinished, match=r"1 of 2 shards could not be done; the others are stored.*planned with weights"
+    ):
+        run(tmp_path, [strange, good])
     assert len(Store(tmp_path).read(good)) == 10
     assert Store(tmp_path).cells() == [good]
 
@@ -174,14 +176,17 @@ def test_progress_tells_what_is_true(tmp_path: Path):
     told: list[Progress] = []
     cells = [asked("pgd:steps=5", "none"), asked("square:steps=30", "none")]
     found = run(tmp_path, cells, shard=100, progress=told.append)
-    assert [p.done for p in told if p.done] == sorted(p.done for p in told if p.done)
-    last = told[-1]
-    records = [r for part in found for r in part]
-    assert (last.done, last.total) == (600, 600)
-    assert last.queries == sum(r.queries for r in records)
-    assert last.fooled == sum(r.clean == r.label != r.attacked for r in records) > 0
-    assert last.seconds > 0
-    assert {p.cell for p in told} == set(cells)
+    assert [p.overall.done for p in told] == sorted(p.overall.done for p in told)
+    last = {p.cell: p for p in told}
+    for c, records in zip(cells, found, strict=True):
+        fooled = sum(r.clean == r.label != r.attacked for r in records)
+        standing = sum(r.clean == r.label == r.attacked for r in records)
+        assert last[c].here == Tally(300, 300, fooled, standing, 0, sum(r.queries for r in records))
+        assert fooled > 0 < standing
+    overall, parts = told[-1].overall, [last[c].here for c in cells]
+    assert overall == Tally(*map(sum, zip(*map(dataclasses.astuple, parts), strict=True)))
+    assert overall.over
+    assert told[-1].seconds > 0
 
 
 def test_progress_counts_nobody_fooled_from_outside_the_ball(tmp_path: Path):
@@ -192,16 +197,17 @@ def test_progress_counts_nobody_fooled_from_outside_the_ball(tmp_path: Path):
 
     told: list[Progress] = []
     run(tmp_path, [asked("pgd:steps=5", "none")], runner=far, progress=told.append)
-    assert (told[-1].done, told[-1].fooled) == (300, 0)
+    overall = told[-1].overall
+    assert (overall.done, overall.fooled, overall.standing) == (300, 0, 26)
 
 
 def test_progress_shows_queries_before_the_first_shard_is_done(tmp_path: Path):
     told: list[Progress] = []
     run(tmp_path, [asked("square:steps=700", "none")], shard=300, progress=told.append)
-    early = [p for p in told if p.done == 0]
+    early = [p.overall for p in told if p.overall.done == 0]
     assert early, "the run takes well over a tenth of a second"
     assert early[-1].queries > early[0].queries
-    assert early[-1].queries <= told[-1].queries
+    assert early[-1].queries <= told[-1].overall.queries
 
 
 # ---------------------------------------------------------------- a real network

@@ -35,10 +35,10 @@ def test_an_outcome_says_what_happened_to_every_image():
         assert (r.label, r.clean, r.attacked) == (int(y), int(before.argmax()), int(after.argmax()))
         assert (r.base_clean, r.base_attacked) == (r.clean, r.attacked)
         assert r.distance == pytest.approx((z.double() - x.double()).abs().max().item(), rel=1e-8)
-        assert r.clean_confidence == pytest.approx(before.max().item(), rel=1e-5)
-        assert r.clean_truth == pytest.approx(before[y].item(), rel=1e-5)
-        assert r.attacked_confidence == pytest.approx(after.max().item(), rel=1e-5)
-        assert r.attacked_truth == pytest.approx(after[y].item(), rel=1e-5)
+        assert r.clean_confidence == pytest.approx(before.max().item(), rel=5e-3)
+        assert r.clean_truth == pytest.approx(before[y].item(), rel=5e-3)
+        assert r.attacked_confidence == pytest.approx(after.max().item(), rel=5e-3)
+        assert r.attacked_truth == pytest.approx(after[y].item(), rel=5e-3)
         assert (r.draws, r.clean_right, r.attacked_right) == (1, 1, 0)
         assert r.queries >= 1
 
@@ -204,7 +204,7 @@ DOORS = {
     "a function": (lambda: (lambda x: x, X, Y), r"nn\.Module.*function.*Wrap"),
     "one column": (lambda: (Answer(2.0), X, Y), r"one score per class.*single column.*torch\.cat"),
     "softmax": (lambda: (Answer(0.25, 0.75), X, Y), "logits.*probabilities.*Remove the softmax"),
-    "NaN scores": (lambda: (Answer(math.nan, 1.0), X, Y), "finite.*2 of 2.*row 0.*Check the weights"),
+    "NaN scores": (lambda: (Answer(math.nan, 1.0), X, Y), "finite.*2 of 2.*sample 0.*Check the weights"),
     "infinite scores": (lambda: (Answer(math.inf, 1.0), X, Y), "finite.*2 of 2"),
     "a label too high": (lambda: (Answer(3.0, 1.0), X, Y + 1), r"labels.*0 … 1.*found 2.*Check the classes"),
     "a label too low": (lambda: (Answer(3.0, 1.0), X, Y - 1), r"labels.*0 … 1.*found -1"),

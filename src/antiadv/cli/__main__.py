@@ -1,6 +1,6 @@
 """The verbs, and what happens when one fails: one line and exit code 2 for bad input, 130 for Ctrl-C.
 
-antiadv demo | attack | evaluate | report | verdict | train | data import | list
+antiadv demo | attack | evaluate | report | reproduce | verdict | theory | train | data import | list
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sys
 import typer
 
 from antiadv import __version__
-from antiadv.cli import attack, catalogue, data, demo, evaluate, report, train, verdict
+from antiadv.cli import attack, catalogue, data, demo, evaluate, report, reproduce, theory, train, verdict
 from antiadv.core.errors import AntiadvError
 
 # typer may stand on click or on a copy of its own: this is whichever it raises for a wrong command line
@@ -23,7 +23,9 @@ app.command("demo")(demo.command)
 app.command("attack")(attack.command)
 app.command("evaluate")(evaluate.command)
 app.command("report")(report.command)
+app.command("reproduce")(reproduce.command)
 app.command("verdict")(verdict.command)
+app.command("theory")(theory.command)
 app.command("train")(train.command)
 app.command("list")(catalogue.command)
 app.add_typer(data.app, name="data")

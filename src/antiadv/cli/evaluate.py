@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from antiadv.cli import options, show
-from antiadv.evaluate import Store, World, evaluate, make_cell
-from antiadv.evaluate.runners import parse_runner
+from antiadv.evaluate import Store, World, evaluate, make_cell, parse_runner
 from antiadv.report import report_of
 from antiadv.report.table import bare_cell, rows
 
@@ -24,7 +23,9 @@ def command(
     shard: options.Shard = 250,
     batch: options.Batch = 256,
     seed: options.Seed = 0,
-    runner: Annotated[str, typer.Option("--runner", help="Where the work is done: local.")] = "local",
+    precision: options.Precision = "float32",
+    compiled: options.Compiled = False,
+    runner: options.Runner = "local",
     store: options.StoreFolder = Path("results"),
     device: options.Device = None,
     keep_images: Annotated[bool, typer.Option("--keep-images", help="Keep the attacked images too.")] = False,
@@ -33,9 +34,17 @@ def command(
 ) -> None:
     """Attack a classifier on a data set and store what happened to each sample. Run again to resume."""
     carry_out = parse_runner(runner)
-    world = World(device)
+    world = World(device, compiled=compiled)
     cell = make_cell(
-        model=model, attack=attack, threat=threat, defence=defence, samples=samples, data=data, seed=seed, world=world
+        model=model,
+        attack=attack,
+        threat=threat,
+        defence=defence,
+        samples=samples,
+        data=data,
+        seed=seed,
+        precision=precision,
+        world=world,
     )
     facts = Store(store)
     with show.progress(quiet=json) as tell:

@@ -22,6 +22,15 @@ Shard = Annotated[
 ]
 Batch = Annotated[int, typer.Option("--batch", min=1, help="Images that pass through the network at once.")]
 Seed = Annotated[int, typer.Option("--seed", help="The seed of all dice.")]
+Precision = Annotated[
+    str, typer.Option("--precision", help="What attacks search in: float32, tf32 (CUDA), mixed. The judge: float32.")
+]
+Compiled = Annotated[
+    bool, typer.Option("--compile", help="Compile the network first: a minute at the start, faster on long runs.")
+]
+Runner = Annotated[
+    str, typer.Option("--runner", help="Where the work is done: local, processes:4, ray, or ray:ADDRESS of a cluster.")
+]
 Device = Annotated[str | None, typer.Option("--device", help="cpu or cuda; by default a GPU where there is one.")]
 StoreFolder = Annotated[Path, typer.Option("--store", help="The folder of results; made when it is missing.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]

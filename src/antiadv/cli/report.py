@@ -1,19 +1,67 @@
-"""`antiadv report`: what a store holds, as a table with intervals and the verdict."""
+"""`antiadv report`: what a store holds, as a table with intervals and the verdict; one of the paper's tables; or all of
+it as a folder with a page to open."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
-from antiadv.cli import options, show
-from antiadv.report import report
+import typer
+
+from antiadv import experiments
+from antiadv.cli import options, reproduce, show
+from antiadv.core.errors import BadInput
+from antiadv.evaluate import Store
+from antiadv.experiments.whole import whole
+from antiadv.report import folder, report
 
 
 def command(
-    store: options.StoreFolder = Path("results"), json: options.Json = False, debug: options.Debug = False
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="table-1 … table-6, figure-3, figure-4, figure-5, text; or all. Else everything stored."),
+    ] = None,
+    store: options.StoreFolder = Path("results"),
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Write a page for the browser, Markdown, CSV, LaTeX, JSON here.")
+    ] = None,
+    gallery: Annotated[
+        int, typer.Option("--gallery", min=0, help="With --out: attack so many of the images at hand, and show them.")
+    ] = 0,
+    json: options.Json = False,
+    debug: options.Debug = False,
 ) -> None:
-    """Show what a store holds: accuracies with intervals, queries, gains with p-values, and the verdict."""
+    """Show what a store holds: accuracies with intervals, queries, gains with p-values, and the verdict.
+
+    With the name of a table or figure: our numbers beside the paper's, and which cells are not stored. With --out: all
+    of it, in a folder whose report.html opens in any browser, offline.
+    """
+    asked = list(experiments.EXPERIMENTS) if names == ["all"] else list(dict.fromkeys(names or []))
+    if out is not None:
+        _write(store, asked, out, gallery, json)
+        return
+    if gallery:
+        raise BadInput("a gallery needs a folder to be written to; name one with --out.")
+    if asked:
+        found = {name: experiments.filled(name, store) for name in asked}
+        if json:
+            show.print_json({"store": str(store), "experiments": reproduce.values(found)})
+        else:
+            reproduce.print_filled(found)
+        return
     made = report(store)
     if json:
         show.print_json(made.json())
     else:
         show.print_rows(made.rows, made.sentences)
+
+
+def _write(store: Path, names: list[str], out: Path, images: int, json: bool) -> None:
+    made = whole(Store(store), names, images)
+    files = folder.write(made, out)
+    if json:
+        show.print_json({"store": str(store), "files": [str(path) for path in files], **made.json()})
+        return
+    for sentence in (*made.summary, *made.absent):
+        show.out().print(sentence.replace("`", ""), soft_wrap=True)
+    print(f"{len(files)} files are written; open {files[0]} in a browser.")

@@ -6,7 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from typing import Any
 
 from rich import box
@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from antiadv import attacks
-from antiadv.evaluate import Progress
+from antiadv.evaluate import Progress, Tally
 from antiadv.report.render import HEADINGS, fields
 from antiadv.report.table import Row
 
@@ -74,24 +74,34 @@ def print_table(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> None
 
 @contextmanager
 def progress(quiet: bool = False) -> Iterator[Callable[[Progress], None] | None]:
-    """Two live lines on a terminal; a plain line every ten seconds elsewhere; nothing when quiet."""
+    """On stderr: live lines on a terminal; elsewhere a plain line every ten seconds, or nothing when quiet.
+
+    Meanwhile stdout leads there too: what a network or a library prints must not end up in the result.
+    """
     console = Console(stderr=True, highlight=False, markup=False, emoji=False)
-    if quiet:
-        yield None
-    elif console.is_terminal:
-        what, how_far, bar = Text("planning", overflow="ellipsis", no_wrap=True), Text(), ProgressBar(width=20)
-        line = Table.grid(padding=(0, 1))
-        line.add_row(bar, how_far)
-        left = _clock()
+    with redirect_stdout(sys.stderr):
+        if console.is_terminal:
+            with _live(console) as tell:
+                yield tell
+        else:
+            yield None if quiet else _lines(console)
 
-        def live(p: Progress) -> None:
-            what.plain, how_far.plain = _what(p), f"{_how_far(p)}, {_time(p, left(p))}"
-            bar.update(p.done, p.total)
 
-        with Live(Group(what, line), console=console, transient=True, refresh_per_second=8):
-            yield live
-    else:
-        yield _lines(console)
+@contextmanager
+def _live(console: Console) -> Iterator[Callable[[Progress], None]]:
+    cell, overall, more = (Text(overflow="ellipsis", no_wrap=True) for _ in range(3))
+    cell.plain, bar, left = "planning", ProgressBar(width=20), _clock()
+    line = Table.grid(padding=(0, 1))
+    line.add_row(bar, overall)
+
+    def tell(p: Progress) -> None:
+        t = p.overall
+        cell.plain = _name(p) if _alone(p) else f"{_name(p)}\n{_samples(p.here)}, {p.here.queries:,} queries"
+        overall.plain, more.plain = _samples(t), f"{t.queries:,} queries, {_time(p, left(p))}"
+        bar.update(t.done + t.failed, t.total)
+
+    with Live(Group(cell, line, more), console=console, transient=True, refresh_per_second=8):
+        yield tell
 
 
 def _lines(console: Console) -> Callable[[Progress], None]:
@@ -100,9 +110,11 @@ def _lines(console: Console) -> Callable[[Progress], None]:
     def line(p: Progress) -> None:
         nonlocal last
         remaining = left(p)
-        if time.monotonic() - last >= EVERY or p.done == p.total:
+        if time.monotonic() - last >= EVERY or p.overall.over:
             last = time.monotonic()
-            console.print(f"{_what(p)}: {_how_far(p)}, {_time(p, remaining)}", soft_wrap=True)
+            t, here = p.overall, "" if _alone(p) else f"{_samples(p.here)}, {p.here.queries:,} queries; in all "
+            said = f"{_name(p)}: {here}{_samples(t)}, {t.queries:,} queries, {_time(p, remaining)}"
+            console.print(said, soft_wrap=True)
 
     return line
 
@@ -113,17 +125,18 @@ def _clock() -> Callable[[Progress], float | None]:
 
     def left(p: Progress) -> float | None:
         nonlocal done, at
-        if p.done > done:
-            done, at = p.done, p.seconds
-        return max(0.0, at / done * (p.total - done) - (p.seconds - at)) if done else None
+        over = p.overall.done + p.overall.failed
+        if over != done:  # fewer, where one display shows several evaluations
+            done, at = over, p.seconds
+        return max(0.0, at / done * (p.overall.total - done) - (p.seconds - at)) if done else None
 
     return left
 
 
 def _time(p: Progress, left: float | None) -> str:
-    if p.done == p.total:
-        return f"in {_clocked(p.seconds)}"
-    return f"{_clocked(p.seconds)} so far" if left is None else f"about {_clocked(left)} left"
+    if p.overall.over:
+        return f"{_rate(p)}, in {_clocked(p.seconds)}"
+    return f"{_clocked(p.seconds)} so far" if left is None else f"{_rate(p)}, about {_clocked(left)} left"
 
 
 def _clocked(seconds: float) -> str:
@@ -131,10 +144,24 @@ def _clocked(seconds: float) -> str:
     return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}" if minutes >= 60 else f"{minutes}:{rest:02d}"
 
 
-def _what(p: Progress) -> str:
+def _rate(p: Progress) -> str:
+    """Samples by the second, minute or hour, whichever is first to give at least one."""
+    each = p.overall.done / max(p.seconds, 1e-9)
+    unit, seconds = next((u for u in (("a second", 1), ("a minute", 60)) if each * u[1] >= 1), ("an hour", 3600))
+    value = each * seconds
+    return f"{value:,.0f} samples {unit}" if value >= 10 else f"{value:.1f} samples {unit}"
+
+
+def _name(p: Progress) -> str:
     defence = "" if p.cell.defence == "none" else f" behind {p.cell.defence}"
     return f"{p.cell.attack} on {p.cell.model}{defence}"
 
 
-def _how_far(p: Progress) -> str:
-    return f"{p.done} of {p.total} samples, {p.fooled} fooled, {p.queries:,} queries"
+def _alone(p: Progress) -> bool:
+    """Whether this cell is all there is to do."""
+    return p.here.total == p.overall.total
+
+
+def _samples(t: Tally) -> str:
+    failed = f"{t.failed} failed, " if t.failed else ""
+    return f"{t.done} of {t.total} samples, {failed}{t.fooled} fooled, {t.standing} standing"

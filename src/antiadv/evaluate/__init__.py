@@ -6,10 +6,9 @@ evaluate(cells, store)                                    →  None             
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable
+import contextlib
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -19,16 +18,18 @@ from antiadv import attacks
 from antiadv.core.attack import Attack
 from antiadv.core.ball import Ball
 from antiadv.core.errors import BadInput
-from antiadv.core.oracle import Eager, Ledger
 from antiadv.core.threat import Access, Threat
-from antiadv.evaluate.cell import Cell, Job, Receipt, Record
+from antiadv.evaluate.cell import Cell, Receipt, Record
 from antiadv.evaluate.plan import make_cell, plan
-from antiadv.evaluate.runners import Runner, local
-from antiadv.evaluate.shard import Result, confront, run_shard
+from antiadv.evaluate.progress import Count, Progress, Tally
+from antiadv.evaluate.runners import parse_runner
+from antiadv.evaluate.shard import confront
+from antiadv.evaluate.speed import engine
 from antiadv.evaluate.store import Store
+from antiadv.evaluate.work import Done, Failure, Runner, Work, complaint
 from antiadv.evaluate.world import World
 
-__all__ = ["Cell", "Outcome", "Progress", "Store", "World", "attack", "evaluate", "make_cell"]
+__all__ = ["Cell", "Outcome", "Progress", "Store", "Tally", "World", "attack", "evaluate", "make_cell", "parse_runner"]
 
 
 @dataclass(frozen=True)
@@ -68,30 +69,24 @@ def attack(
     seed: int = 0,
     ids: Tensor | None = None,
     batch: int = 256,
+    precision: str = "float32",
+    compiled: bool = False,
 ) -> Outcome:
     """Attack a batch in hand.
 
     `attack` is an attack or its text (`"pgd:steps=40"`); `queries` the budget per sample; `access` what the threat
     grants (by default what the attack needs); with `targeted`, y holds the classes to reach. `ids` are the samples'
-    stable numbers, which key their dice (by default 0, 1, …); `batch` is how many images pass at once.
+    stable numbers, which key their dice (by default 0, 1, …); `batch` is how many images pass at once,
+    `precision` what the search runs in (`tf32` and `mixed` are faster on a GPU), `compiled` whether the network is
+    compiled for it first, which takes a minute and pays on long runs; the judge looks in float32, at the network as it
+    stands.
     """
     chosen = attacks.parse(attack) if isinstance(attack, str) else attack
     threat = Threat(ball, chosen.access if access is None else access, queries, targeted)
     ids = torch.arange(len(x)) if ids is None else ids
-    z, records, receipt = confront(model, chosen, threat, x, y, ids, seed, Eager(batch))
+    here = engine(x.device, batch, precision, compiled)
+    z, records, receipt = confront(model, chosen, threat, x, y, ids, seed, here)
     return Outcome(z, records, threat, receipt)
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far an evaluation is: samples done and fooled over all cells; queries, with those of the shard in hand."""
-
-    cell: Cell
-    done: int
-    total: int
-    fooled: int
-    queries: int
-    seconds: float
 
 
 def evaluate(
@@ -100,49 +95,36 @@ def evaluate(
     *,
     shard: int = 250,
     batch: int = 256,
-    runner: Runner | None = None,
+    runner: Runner | str = "local",
     world: World | None = None,
     keep_images: bool = False,
     progress: Callable[[Progress], None] | None = None,
 ) -> None:
-    """Run what is missing of these cells, and store it shard by shard. Stopped and called again, it goes on."""
+    """Run what is missing of these cells, and store it shard by shard. Stopped and called again, it goes on.
+
+    `runner` says where: `"local"`, `"processes:4"`, `"ray"`, `"ray:ADDRESS"`. A shard that cannot be done is left out,
+    and named by the `Unfinished` that is raised when all others are stored.
+    """
+    carry_out = parse_runner(runner) if isinstance(runner, str) else runner
     store = store if isinstance(store, Store) else Store(store)
     world = World() if world is None else world
     jobs = plan(cells, store.done, shard)
     for cell in dict.fromkeys(job.cell for job in jobs):
         store.prepare(cell)  # before any work, so that none is lost to a store that cannot be written
-    count = _Count(sum(len(job.ids) for job in jobs), progress)
-    run = partial(_run, world=world, engine=Eager(batch), count=count)
-    for result in (local() if runner is None else runner)(run, jobs):
-        store.append(result.job.cell, result.records, result.receipt, result.images if keep_images else None)
-        count.finished(result)
+    count, failures = Count(jobs, progress), list[Failure]()
+    work = Work(world, batch, keep_images, None if progress is None else count.asked)
+    with contextlib.closing(_each(carry_out(work, jobs))) as results:
+        for done in results:
+            if isinstance(done, Failure):
+                failures.append(done)
+                count.failed(done)
+            else:
+                store.append(done.job.cell, done.records, done.receipt, done.images if keep_images else None)
+                count.finished(done)
+    if failures:
+        raise complaint(failures, len(jobs))
 
 
-class _Count:
-    """Adds up what is done, and tells; at most ten times a second."""
-
-    def __init__(self, total: int, tell: Callable[[Progress], None] | None) -> None:
-        self._total, self._tell = total, tell
-        self._done = self._fooled = self._queries = 0
-        self._start = self._last = time.monotonic()
-
-    def asked(self, cell: Cell, ledger: Ledger) -> None:
-        if self._tell is not None and time.monotonic() - self._last > 0.1:
-            self._report(cell, int(ledger.queries.sum()))
-
-    def finished(self, result: Result) -> None:
-        self._done += len(result.records)
-        reach = result.job.cell.threat.ball.reach
-        self._fooled += sum(r.clean == r.label != r.attacked and r.distance <= reach for r in result.records)
-        self._queries += sum(r.queries for r in result.records)
-        self._report(result.job.cell, 0)
-
-    def _report(self, cell: Cell, more: int) -> None:
-        self._last = time.monotonic()
-        if self._tell is not None:
-            seconds = self._last - self._start
-            self._tell(Progress(cell, self._done, self._total, self._fooled, self._queries + more, seconds))
-
-
-def _run(job: Job, world: World, engine: Eager, count: _Count) -> Result:
-    return run_shard(job, world, engine, lambda ledger: count.asked(job.cell, ledger))
+def _each(results: Iterator[Done]) -> Generator[Done]:
+    """The same, and a runner left half-way ends its workers."""
+    yield from results

@@ -1,12 +1,13 @@
 """Cell, Record, Receipt: one number of one table, what happened to each of its samples, and what that cost.
 
-    Cell       data, model, defence, attack, threat, seed        a value; its `key` names its folder in the store
+    Cell       data, model, defence, attack, threat, seed, precision     a value; its `key` names its folder
     Record     what happened to one sample                       facts, never averages; equal wherever it was made
     Receipt    what a shard cost, and where it ran               never part of a comparison
 
 The key covers all that decides a sample's fate: the specs with their defaults filled in, the digests of weights and
-images, the versions of attack and defence, the threat, the seed, and FORMAT. The samples are not in it: they stand
-alone, so asking for ten thousand after a thousand is a resume, not a new cell.
+images, the versions of attack and defence, the threat, the seed, the precision that searched (the judge's is always
+float32), and FORMAT. The samples are not in it: they stand alone, so asking for ten thousand after a thousand is a
+resume, not a new cell.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ class Cell:
     threat: Threat
     samples: range = field(compare=False)
     seed: int = 0
+    precision: str = "float32"
 
     @property
     def identity(self) -> dict[str, str | int]:
@@ -53,6 +55,7 @@ class Cell:
             "attack": attacks.full_text(attacks.parse(self.attack)),
             "threat": str(self.threat),
             "seed": self.seed,
+            "precision": self.precision,
         }
 
     @property
@@ -66,6 +69,7 @@ class Cell:
         said += ["--defence", self.defence, "--attack", self.attack, "--threat", str(self.threat)]
         said += ["--samples", f"{self.samples.start}:{self.samples.stop}"]
         said += ["--seed", str(self.seed)] if self.seed else []
+        said += ["--precision", self.precision] if self.precision != "float32" else []
         return shlex.join(["antiadv", "evaluate", *said])
 
 
@@ -129,7 +133,11 @@ COLUMNS = tuple(f.name for f in fields(Record))
 
 @dataclass(frozen=True)
 class Receipt:
-    """`forwards` and `backwards` are images through the base network, the judge's included: what the defender paid."""
+    """`forwards` and `backwards` are images through the base network, the judge's included: what the defender paid.
+
+    `agreement` is the share of the clean and attacked images on which the precision that searched gives the judge's
+    label.
+    """
 
     seconds: float
     forwards: int
@@ -137,6 +145,7 @@ class Receipt:
     device: str
     versions: dict[str, str]
     revision: str
+    agreement: float = 1.0
 
     def json(self) -> dict[str, Any]:
         return asdict(self)

@@ -106,6 +106,6 @@ def _confidences(seen: Look, y: Tensor) -> tuple[list[float], list[float]]:
     return _short(p.amax(1)), _short(p.gather(1, y[:, None]).squeeze(1))
 
 
-def _short(v: Tensor, digits: int = 6) -> list[float]:
-    """Six significant digits: enough for any report, and a third of the bytes."""
+def _short(v: Tensor, digits: int = 3) -> list[float]:
+    """Three significant digits of a probability: enough for any report, and a sixth of the bytes."""
     return [float(f"{value:.{digits}g}") for value in v.tolist()]

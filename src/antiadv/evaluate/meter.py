@@ -1,6 +1,8 @@
 """Passes and seconds, for the receipt: what the defender pays, beside the queries that the attacker pays.
 
-with Meter(f) as meter: …        meter.forwards, meter.backwards: images through f, counted by hooks on f itself
+with Meter(f) as meter: …     meter.forwards, meter.backwards: images through f, counted by hooks on f itself
+with aside() as seen: …       what passes meanwhile is left off the open meters, and told
+bill(seen, times)             put it on them, so many times: a replayed graph calls no hook
 """
 
 from __future__ import annotations
@@ -9,6 +11,8 @@ import functools
 import platform
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import TracebackType
@@ -24,16 +28,18 @@ class Meter:
     """Counts the images that pass through a module, forward and backward, while the context is open."""
 
     def __init__(self, module: nn.Module) -> None:
-        self._module = module
+        self.module = module
         self.forwards = self.backwards = 0
         self._start = time.perf_counter()
 
     def __enter__(self) -> Meter:
-        self._hook = self._module.register_forward_hook(self._count)
+        self._hook = self.module.register_forward_hook(self._count)
+        _OPEN.append(self)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._hook.remove()
+        _OPEN.remove(self)
 
     def _count(self, module: nn.Module, args: tuple[Any, ...], s: Tensor) -> None:
         self.forwards += len(s)
@@ -43,9 +49,39 @@ class Meter:
     def _back(self, g: Tensor) -> None:
         self.backwards += len(g)
 
-    def receipt(self, device: torch.device) -> Receipt:
+    def receipt(self, device: torch.device, agreement: float = 1.0) -> Receipt:
         seconds = round(time.perf_counter() - self._start, 3)
-        return Receipt(seconds, self.forwards, self.backwards, _name(device), versions(), revision())
+        return Receipt(seconds, self.forwards, self.backwards, _name(device), versions(), revision(), agreement)
+
+
+_OPEN: list[Meter] = []
+
+Passes = dict[nn.Module, tuple[int, int]]  # by module: images forward and backward
+
+
+@contextmanager
+def aside() -> Iterator[Passes]:
+    """What passes inside is taken off the open meters again; the mapping is filled at the end."""
+    before, seen = [(m, m.forwards, m.backwards) for m in _OPEN], Passes()
+    try:
+        yield seen
+    finally:
+        for m, forwards, backwards in before:
+            seen[m.module] = (m.forwards - forwards, m.backwards - backwards)
+            m.forwards, m.backwards = forwards, backwards
+
+
+def metered() -> set[nn.Module]:
+    """The modules whose passes are being counted."""
+    return {m.module for m in _OPEN}
+
+
+def bill(passes: Passes, images: int, of: int) -> None:
+    """Put what `of` images cost on the open meters, for `images` of them; samples stand alone, so it divides."""
+    for m in _OPEN:
+        forwards, backwards = passes.get(m.module, (0, 0))
+        m.forwards += forwards * images // of
+        m.backwards += backwards * images // of
 
 
 def _name(device: torch.device) -> str:

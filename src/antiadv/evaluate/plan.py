@@ -16,6 +16,7 @@ from antiadv.core.attack import Attack
 from antiadv.core.errors import BadInput
 from antiadv.core.threat import Threat
 from antiadv.evaluate.cell import Cell, Job, make_threat, normal_attack, parse_samples
+from antiadv.evaluate.speed import check_precision
 from antiadv.evaluate.world import World
 
 
@@ -28,6 +29,7 @@ def make_cell(
     samples: range | str = range(1000),
     data: str = "cifar10:test",
     seed: int = 0,
+    precision: str = "float32",
     world: World | None = None,
 ) -> Cell:
     """A cell, checked as far as can be without running it: names, options, access, norm, weights, samples."""
@@ -45,7 +47,9 @@ def make_cell(
     dataset.labels((samples[0], samples[-1]))  # says what is missing, if anything is
     normal = defence if defence == defences.BARE else spec.read(defence, defences.DEFENCES, "defence").text()
     world.defended(model, normal)
-    return Cell(data, dataset.digest, model, world.weights(model), normal, normal_attack(attack), threat, samples, seed)
+    weights, said = world.weights(model), normal_attack(attack)
+    check_precision(precision)
+    return Cell(data, dataset.digest, model, weights, normal, said, threat, samples, seed, precision)
 
 
 def plan(cells: Iterable[Cell], done: Callable[[Cell], Set[int]], shard: int) -> list[Job]:

@@ -3,7 +3,8 @@
     confront(model, attack, threat, x, y, ids, seed)  →  z, records, receipt          for a batch in hand
     run_shard(job, world)                             →  the same, for a cell's samples, named by text
 
-Samples that the classifier gets wrong untouched are not attacked: nothing is left to break. Three sets of dice are
+The attack searches through `engine`, in whatever precision; the judge looks in float32. Samples that the classifier
+gets wrong untouched are not attacked: nothing is left to break. Three sets of dice are
 made of the seed and a sample's number: the attack's, those of a randomised defence under attack, and the judge's.
 """
 
@@ -24,8 +25,9 @@ from antiadv.core.errors import BadInput
 from antiadv.core.oracle import Eager, Engine, Ledger, Oracle
 from antiadv.core.threat import Threat
 from antiadv.evaluate.cell import Job, Receipt, Record
-from antiadv.evaluate.judge import look, records, tidy
-from antiadv.evaluate.meter import Meter
+from antiadv.evaluate.judge import Look, look, records, tidy
+from antiadv.evaluate.meter import Meter, aside
+from antiadv.evaluate.speed import Fast
 from antiadv.evaluate.world import World
 
 Watch = Callable[[Ledger], None]
@@ -62,12 +64,13 @@ def confront(
     if ids.shape != y.shape:
         raise BadInput(f"ids must number the images, one each ({len(x)}); found {tuple(ids.shape)}. Or leave them out.")
     engine = Eager() if engine is None else engine
+    judge = engine.judge() if isinstance(engine, Fast) else engine
     x, y, ids = x.detach().clamp(0, 1), y.to(x.device).long(), ids.to(x.device)
     with Meter(base_of(model)) as meter:
         dice = Draws.of(seed, ids)
-        clean = look(model, x, engine, dice.fold(JUDGE))
+        clean = look(model, x, judge, dice.fold(JUDGE))
         for s in clean.scores:
-            check_scores(s, x, y)
+            check_scores(s, x, y, ids)
         ledger = Ledger(len(x), threat.queries)
         goal = ~clean.majority(y) if threat.targeted else clean.majority(y)
         rows = goal.nonzero().squeeze(1)
@@ -77,11 +80,21 @@ def confront(
         if len(rows):
             found = attack(oracle, x[rows], y[rows], threat.ball, dice[rows])
             z[rows] = tidy(x[rows], found.detach().to(z))
-        attacked = look(model, z, engine, dice.fold(JUDGE))
+        attacked = look(model, z, judge, dice.fold(JUDGE))
         for s in attacked.scores:
-            check_scores(s, x)
+            check_scores(s, x, ids=ids)
         facts = records(ids.tolist(), y, x, z, clean, attacked, threat.ball, ledger)
-    return z, facts, meter.receipt(x.device)
+        agreement = 1.0
+        if judge is not engine:
+            with aside():
+                agreement = _agreement(model, engine, dice.fold(JUDGE), (x, clean), (z, attacked))
+    return z, facts, meter.receipt(x.device, agreement)
+
+
+def _agreement(model: nn.Module, engine: Engine, dice: Draws, *seen: tuple[Tensor, Look]) -> float:
+    """The share of images to which the precision that searched gives the judge's label; of no image, 1."""
+    same = [look(model, x, engine, dice).scores.argmax(2) == judged.scores.argmax(2) for x, judged in seen]
+    return float(torch.stack(same).double().mean()) if seen[0][0].numel() else 1.0
 
 
 def run_shard(job: Job, world: World, engine: Engine | None = None, watch: Watch | None = None) -> Result:
@@ -101,5 +114,6 @@ def run_shard(job: Job, world: World, engine: Engine | None = None, watch: Watch
     x, y = dataset.images(job.ids).to(world.device), dataset.labels(job.ids).to(world.device)
     ids = torch.tensor(job.ids)
     attack = attacks.parse(cell.attack)
+    engine = world.engine(cell.precision) if engine is None else engine
     z, facts, receipt = confront(model, attack, cell.threat, x, y, ids, cell.seed, engine, watch)
     return Result(job, facts, receipt, z.cpu())

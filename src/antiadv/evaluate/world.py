@@ -3,7 +3,9 @@
     world.model("compact:trades")  →  nn.Module on the world's device         world.weights(…)  →  its digest
     world.data("cifar10:test")     →  Dataset                                 world.defended(model, defence)
 
-A network in hand enters by name: `World(models={"mine": net})`, and is then called `mine` in cells.
+A network in hand enters by name: `World(models={"mine": net})`, and is then called `mine` in cells; a data set too,
+under a name that is registered. A world crosses process borders as its device and what is in hand: the rest is loaded
+anew where it arrives. With `compiled`, networks are compiled before they are attacked (`evaluate/speed.py`).
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from antiadv import data, defences, models
 from antiadv.core.door import check_base
 from antiadv.core.errors import BadInput
 from antiadv.data.dataset import Dataset
+from antiadv.evaluate.speed import Fast, engine
 
 
 def find_device(said: str | torch.device | None) -> torch.device:
@@ -31,12 +34,28 @@ def find_device(said: str | torch.device | None) -> torch.device:
 class World:
     """Keeps the last network it loaded, so that consecutive shards of one cell load nothing."""
 
-    def __init__(self, device: str | torch.device | None = None, models: Mapping[str, nn.Module] | None = None) -> None:
-        self.device = find_device(device)
-        self._given = dict(models or {})
+    def __init__(
+        self,
+        device: str | torch.device | None = None,
+        models: Mapping[str, nn.Module] | None = None,
+        data: Mapping[str, Dataset] | None = None,
+        compiled: bool = False,
+    ) -> None:
+        self.asked, self.device, self.compiled = device, find_device(device), compiled
+        self._given: Mapping[str, nn.Module] = {} if models is None else models
+        self._sets: Mapping[str, Dataset] = {} if data is None else data
         self._digests: dict[str, str] = {}
         self._data: dict[str, Dataset] = {}
         self._last: tuple[str, nn.Module] | None = None
+        self._defended: tuple[str, nn.Module, nn.Module] | None = None
+        self._engine: tuple[str, int, Fast] | None = None
+
+    def __reduce__(self) -> tuple[type[World], tuple[object, ...]]:
+        return World, (self.asked, dict(self._given), dict(self._sets), self.compiled)
+
+    def on(self, device: str | torch.device | None) -> World:
+        """The same names on another device."""
+        return World(device, self._given, self._sets, self.compiled)
 
     def model(self, text: str) -> nn.Module:
         if self._last is None or self._last[0] != text:
@@ -46,7 +65,17 @@ class World:
         return self._last[1]
 
     def defended(self, model: str, defence: str) -> nn.Module:
-        return defences.wrap(defence, self.model(model))
+        """The same object for the same words, so that what was captured of it serves the next shard too."""
+        base = self.model(model)
+        if self._defended is None or self._defended[0] != defence or self._defended[1] is not base:
+            self._defended = (defence, base, defences.wrap(defence, base))
+        return self._defended[2]
+
+    def engine(self, precision: str = "float32", batch: int = 256) -> Fast:
+        """The engine for this device; kept, with what it has captured, until another batch or precision is asked."""
+        if self._engine is None or self._engine[:2] != (precision, batch):
+            self._engine = (precision, batch, engine(self.device, batch, precision, self.compiled))
+        return self._engine[2]
 
     def weights(self, text: str) -> str:
         if text not in self._digests:
@@ -55,5 +84,5 @@ class World:
 
     def data(self, text: str) -> Dataset:
         if text not in self._data:
-            self._data[text] = data.load(text)
+            self._data[text] = self._sets[text] if text in self._sets else data.load(text)
         return self._data[text]

@@ -1,0 +1,34 @@
+"""`antiadv theory`: the paper's statements, what comes out where it can be computed exactly, and G(c) drawn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from antiadv import theory
+from antiadv.cli import options, show
+from antiadv.theory import figure
+
+
+def command(
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Draw G(c) and the measured ratios to this file, .png or .svg.")
+    ] = None,
+    json: options.Json = False,
+    debug: options.Debug = False,
+) -> None:
+    """Try the paper's theory: each statement, what is computed, and whether it holds."""
+    if out is not None:
+        figure.draw(out)  # before the table, so that a wrong name costs no reading
+    found = list(theory.experiments())
+    if json:
+        show.print_json({"experiments": [e.json() for e in found], "figure": None if out is None else str(out)})
+        return
+    lines = [[e.result, e.says, f"{e.where[:1].upper()}{e.where[1:]}. {e.found}", e.verdict] for e in found]
+    show.print_table(["result", "the paper says", "tried on, and found", "holds"], lines)
+    inside = [e for e in found if e.within]
+    print(f"{sum(e.holds for e in inside)} of {len(inside)} statements hold in cases that meet their assumptions.")
+    if out is not None:
+        print(f"G(c) is drawn in {out}.")

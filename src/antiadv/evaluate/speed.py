@@ -1,0 +1,339 @@
+"""Speed: the same passes as `Eager`, in a stated precision, on a GPU captured once and replayed.
+
+    engine(device, batch, precision, compiled)   →  an engine for the oracle: attacks know nothing of what is in here
+
+    precision   float32   as IEEE has it, everywhere: what the judge decides in
+                tf32      float32 storage, tensor cores with 10-bit mantissas inside convolutions and products (CUDA)
+                mixed     bfloat16 inside, by autocast; scores, losses and gradients in float32
+
+A request is cut into parts of at most `batch` images. On CUDA each part is padded up to one of a few static sizes, and
+forward pass, loss, gradient and the defence's own loop run as one CUDA graph, captured at the first request of its
+kind: one launch instead of hundreds. Padding cannot matter, since samples stand alone. A model that cannot be captured
+(it asks the host something midway) runs as it stands. On request the bare network is compiled first, on any device:
+half a minute or more, which pays on long runs. The judge is never compiled. If the device runs out of memory, the batch
+is halved and the request goes on; memory is bounded by the batch, not by the number of samples.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from antiadv.core.defence import Defence, base_of
+from antiadv.core.door import check_base
+from antiadv.core.draws import Draws
+from antiadv.core.errors import BadInput, BadSpec
+from antiadv.core.losses import Loss
+from antiadv.core.oracle import answer, slope, slopes
+from antiadv.evaluate.meter import Passes, aside, bill, metered
+
+PRECISIONS = ("float32", "tf32", "mixed")
+MODELS_KEPT = 4  # whose graphs are kept: a defence, its base, a stand-in, and one to spare
+GRAPHS_KEPT = 64  # for each of them
+LEAST = 16  # the smallest static size: on a GPU one image costs what sixteen do
+
+Run = Callable[..., tuple[Tensor, ...]]  # a model and the tensors of one part → scores, and what else was asked
+
+
+def check_precision(precision: str) -> None:
+    if precision not in PRECISIONS:
+        raise BadSpec(f"there is no precision {precision!r}; known are {', '.join(PRECISIONS)}.")
+
+
+def engine(device: torch.device, batch: int = 256, precision: str = "float32", compiled: bool = False) -> Fast:
+    """The fastest engine that this device has for this precision."""
+    check_precision(precision)
+    if precision == "tf32" and device.type != "cuda":
+        raise BadInput(f"precision tf32 needs a CUDA device; found {device.type}. Use float32 or mixed there.")
+    return Fast(batch, precision, compiled=compiled)
+
+
+@contextlib.contextmanager
+def switched(precision: str, device: torch.device) -> Iterator[None]:
+    """Inside, this precision holds; afterwards what held before."""
+    if device.type != "cuda":
+        with torch.autocast(device.type, torch.bfloat16, enabled=precision == "mixed"):
+            yield
+        return
+    conv, product = torch.backends.cudnn.conv, torch.backends.cuda.matmul  # type: ignore[attr-defined]
+    before = conv.fp32_precision, product.fp32_precision
+    conv.fp32_precision = product.fp32_precision = "ieee" if precision == "float32" else "tf32"
+    try:
+        # no cache: it would be emptied at the end, and a captured graph would go on reading it
+        with torch.autocast("cuda", torch.bfloat16, enabled=precision == "mixed", cache_enabled=False):
+            yield
+    finally:
+        conv.fp32_precision, product.fp32_precision = before
+
+
+class Fast:
+    """See the head of this file. `capture=False` runs the module as it stands on any device."""
+
+    def __init__(
+        self,
+        batch: int = 256,
+        precision: str = "float32",
+        capture: bool = True,
+        least: int = LEAST,
+        compiled: bool = False,
+    ) -> None:
+        if batch < 1:
+            raise BadInput(f"a batch needs at least one image; found {batch}. Give for example --batch 256.")
+        check_precision(precision)
+        self.batch, self.precision, self.capture, self.least = batch, precision, capture, least
+        self.compiled = compiled
+        self._twins: OrderedDict[nn.Module, nn.Module] = OrderedDict()
+        self._passes: dict[tuple[nn.Module, str], Passes] = {}
+        self._graphs: OrderedDict[nn.Module, OrderedDict[tuple[Any, ...], _Graph | None]] = OrderedDict()
+        self._capturing: tuple[torch.cuda.Stream, Any] | None = None
+        self._judge: Fast | None = None
+
+    def judge(self) -> Fast:
+        """The same in float32 and as it stands: this engine itself, where it is that."""
+        if self.precision == "float32" and not self.compiled:
+            return self
+        if self._judge is None:
+            self._judge = Fast(self.batch, "float32", self.capture, self.least)
+        return self._judge
+
+    def scores(self, model: nn.Module, z: Tensor, *, draws: Draws | None = None) -> Tensor:
+        def run(model: nn.Module, z: Tensor, *keys: Tensor) -> tuple[Tensor, ...]:
+            with torch.no_grad():
+                return (answer(model, z, _dice(keys)).to(z),)
+
+        return self._run(model, ("scores",), run, z, *_keys(draws))[0]
+
+    def gradient(
+        self, model: nn.Module, z: Tensor, loss: Loss, *targets: Tensor, draws: Draws | None = None
+    ) -> tuple[Tensor, Tensor]:
+        def exact(s: Tensor, *aims: Tensor) -> Tensor:
+            return loss(s if s.dtype == torch.float64 else s.float(), *aims)
+
+        def run(model: nn.Module, z: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
+            s, g = slope(model, z, _dice(rest[len(targets) :]), exact, *rest[: len(targets)])
+            return s.to(z), g
+
+        s, g = self._run(model, ("gradient", loss, len(targets)), run, z, *targets, *_keys(draws))
+        return s, g
+
+    def jacobian(self, model: nn.Module, z: Tensor, *, draws: Draws | None = None) -> tuple[Tensor, Tensor]:
+        def run(model: nn.Module, z: Tensor, *keys: Tensor) -> tuple[Tensor, ...]:
+            s, j = slopes(model, z, _dice(keys))
+            return s.to(z), j
+
+        s, j = self._run(model, ("jacobian",), run, z, *_keys(draws))
+        return s, j
+
+    def _run(self, model: nn.Module, what: tuple[Any, ...], run: Run, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """`run` on parts of the inputs, whose first is z; where memory runs out, on smaller ones from there on."""
+        inputs = (inputs[0].detach(), *inputs[1:])
+        done: list[tuple[Tensor, ...]] = []
+        at, total = 0, len(inputs[0])
+        while at < total or not done:  # of no image too, the model knows the shape of the answer
+            part = [t[at : at + self.batch] for t in inputs]
+            try:
+                done.append(self._part(model, what, run, part))
+            except torch.OutOfMemoryError:
+                self._shrink(len(part[0]))
+                continue
+            at += len(part[0])
+        return done[0] if len(done) == 1 else tuple(map(torch.cat, zip(*done, strict=True)))
+
+    def _shrink(self, images: int) -> None:
+        if images == 1:
+            raise BadInput("the device has no memory for one image; free some, or use a larger one.") from None
+        self._graphs.clear()
+        self._capturing = None
+        self.batch = max(1, min(self.batch, images) // 2)
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+    def _part(self, model: nn.Module, what: tuple[Any, ...], run: Run, part: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        n, device = len(part[0]), part[0].device
+        captures = device.type == "cuda" and self.capture
+        if n == 0 or not (captures or self.compiled):
+            with switched(self.precision, device):
+                return run(model, *part)
+        passes = self._passes_of(model, what, run, part)
+        with aside():
+            graph = self._graph(model, what, run, part) if captures else None
+            with switched(self.precision, device):
+                answers = run(self._twin(model), *part) if graph is None else graph.replay(part)
+        bill(passes, n, 1)
+        return answers
+
+    def _passes_of(self, model: nn.Module, what: tuple[Any, ...], run: Run, part: Sequence[Tensor]) -> Passes:
+        """What a request costs the base for each image: tried on one, for graphs and compiled code call no hook."""
+        kind = (model, what[0])
+        if kind not in self._passes or not metered() <= self._passes[kind].keys():
+            if len(self._passes) > 4 * MODELS_KEPT:
+                self._passes.clear()
+            with aside() as seen, switched(self.precision, part[0].device):
+                run(model, *(t[:1] for t in part))
+            self._passes[kind] = seen
+        return self._passes[kind]
+
+    def _twin(self, model: nn.Module) -> nn.Module:
+        """The model with its bare network compiled; the model itself where that is not asked, or cannot be done."""
+        if not self.compiled or getattr(model, "uncompilable", False):
+            return model
+        if model not in self._twins:
+            self._twins[model] = _with_base(model, _Compiled(base_of(model)))
+            if len(self._twins) > MODELS_KEPT:
+                self._twins.popitem(last=False)
+        return self._twins[model]
+
+    def _graph(self, model: nn.Module, what: tuple[Any, ...], run: Run, part: Sequence[Tensor]) -> _Graph | None:
+        """The graph for this request, captured now if there is none; nothing if the model cannot be captured."""
+        size = static_size(len(part[0]), self.batch, self.least)
+        kind = (*what, size, *((t.shape[1:], t.dtype) for t in part))
+        graphs = self._graphs.setdefault(model, OrderedDict())
+        self._graphs.move_to_end(model)
+        if len(self._graphs) > MODELS_KEPT:
+            self._graphs.popitem(last=False)
+        if kind not in graphs:
+            with switched(self.precision, part[0].device):
+                layout = self.precision != "float32"
+                graphs[kind] = graph = _Graph.of(partial(run, self._twin(model)), part, size, layout, *self._shared())
+            if graph is None:
+                self._capturing = None  # a stream and a pool that a capture broke off in are not used again
+            if len(graphs) > GRAPHS_KEPT:
+                graphs.popitem(last=False)
+        graphs.move_to_end(kind)
+        return graphs[kind]
+
+    def _shared(self) -> tuple[torch.cuda.Stream, Any]:
+        """The stream on which this engine captures, and the memory that its graphs share."""
+        if self._capturing is None:
+            self._capturing = (torch.cuda.Stream(), torch.cuda.graph_pool_handle())
+        return self._capturing
+
+
+def static_size(images: int, batch: int, least: int = LEAST) -> int:
+    """The smallest of the static sizes that holds so many images: batch, ¾, ½, ⅜, ¼, … of it, down to `least`.
+
+    >>> [static_size(n, 512) for n in (1, 100, 129, 200, 300, 512)]
+    [16, 128, 192, 256, 384, 512]
+    """
+    sizes = [batch]
+    while sizes[-1] // 2 >= least:
+        sizes += [sizes[-1] * 3 // 4, sizes[-1] // 2]
+    return min(size for size in sizes if size >= images)
+
+
+class Replayed(nn.Module):
+    """A classifier, bare or defended, for serving: the same scores without gradients, from captured graphs on a GPU.
+
+    >>> g = Replayed(torch.nn.Linear(4, 3).eval())
+    >>> g(torch.full((5, 4), 0.5)).shape
+    torch.Size([5, 3])
+    """
+
+    def __init__(self, model: nn.Module, batch: int = 256, precision: str = "float32") -> None:
+        check_base(model)
+        super().__init__()
+        self.model, self.training = model, False
+        self._engine = Fast(batch, precision, least=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self._engine.scores(self.model, x)
+
+
+class _Compiled(nn.Module):
+    """A network compiled once for any number of images, which calls no hook of the network itself.
+
+    Without gradients its weights are folded into the code, and are then those of the first call. Where there is no
+    compiler on the machine, or the network is beyond it, it runs as it stands.
+    """
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net, self.training = net, False
+        self._run: Callable[[Tensor], Tensor] = torch.compile(net.forward, dynamic=True)
+        self._frozen: Callable[[Tensor], Tensor] = torch.compile(net.forward, dynamic=True, options={"freezing": True})
+
+    def forward(self, x: Tensor) -> Tensor:
+        run = self._run if torch.is_grad_enabled() else self._frozen
+        try:
+            return run(x)
+        except RuntimeError as error:
+            from torch._dynamo.exc import TorchDynamoException  # here, for it takes as long to load as all of torch
+
+            if not isinstance(error, TorchDynamoException):
+                raise
+            self._run = self._frozen = self.net.forward
+            s: Tensor = self.net.forward(x)
+            return s
+
+
+def _with_base(model: nn.Module, base: nn.Module) -> nn.Module:
+    """The same defence in front of another network; of a bare one nothing is left."""
+    if not isinstance(model, Defence):
+        return base
+    twin = copy.copy(model)
+    twin._modules = dict(model._modules)
+    twin.base = _with_base(model.base, base)
+    return twin
+
+
+class _Graph:
+    """One captured request: tensors to fill, a graph to replay, tensors to copy the answers from."""
+
+    def __init__(self, graph: torch.cuda.CUDAGraph, inputs: list[Tensor], outputs: tuple[Tensor, ...]) -> None:
+        self._graph, self._inputs, self._outputs = graph, inputs, outputs
+
+    @classmethod
+    def of(
+        cls, run: Run, part: Sequence[Tensor], size: int, channels_last: bool, side: torch.cuda.Stream, pool: Any
+    ) -> _Graph | None:
+        """`pool` is the graphs' common memory: answers are copied out of it before another graph runs."""
+        inputs = [_padded(t, size, channels_last) for t in part]
+        side.wait_stream(torch.cuda.current_stream())
+        graph, outputs = torch.cuda.CUDAGraph(), None
+        with torch.cuda.stream(side):
+            run(*inputs)  # libraries set themselves up, and compilers compile, which no graph may hold
+            graph.capture_begin(pool=pool)
+            try:
+                outputs = run(*inputs)
+            except torch.OutOfMemoryError:
+                raise
+            except RuntimeError:  # the model asked the host something: it runs as it stands
+                outputs = None
+            finally:
+                with contextlib.suppress(RuntimeError):  # a capture that failed ends with an error of its own
+                    graph.capture_end()
+        torch.cuda.current_stream().wait_stream(side)
+        return None if outputs is None else cls(graph, inputs, outputs)
+
+    def replay(self, part: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        n = len(part[0])
+        for static, t in zip(self._inputs, part, strict=True):
+            static[:n].copy_(t)
+        self._graph.replay()
+        return tuple(t[:n].clone(memory_format=torch.contiguous_format) for t in self._outputs)
+
+
+def _padded(t: Tensor, size: int, channels_last: bool) -> Tensor:
+    """A copy with as many rows as asked, the last ones like the first.
+
+    Tensor cores want images with channels last, and convolutions in plain float32 are slower on them.
+    """
+    copy = t[torch.arange(size, device=t.device) % len(t)]
+    if channels_last and copy.ndim == 4 and copy.is_floating_point():
+        return copy.contiguous(memory_format=torch.channels_last)
+    return copy
+
+
+def _keys(draws: Draws | None) -> tuple[Tensor, ...]:
+    return () if draws is None else (draws.keys,)
+
+
+def _dice(keys: Sequence[Tensor]) -> Draws | None:
+    return Draws(keys[0]) if keys else None

@@ -1,0 +1,106 @@
+"""A network that raises or returns NaN on one sample costs the shard that holds it: the others are stored, and the run
+ends with one sentence that names the shard, the sample and what to do. Mended, the same call does the rest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from torch import nn
+
+from antiadv.cli.__main__ import main
+from antiadv.core.errors import Unfinished
+from antiadv.evaluate import Progress, Store, evaluate
+from antiadv.evaluate.cell import Job
+from antiadv.evaluate.work import Failure, Work, complaint, name_samples
+from tests.engine.misfits import NotANumber, Raises, Touchy, world_of
+from tests.engine.test_invariance import spy
+from tests.evaluate.probes import MODEL, cell, world
+
+SAMPLES = range(60)
+ASKED = cell("pgd:steps=3", SAMPLES, threat="linf:4/255")
+
+BAD = {
+    "raises": (Raises(23), "ValueError: too dark; shown alone, sample 23 raised too. Mend the network"),
+    "NaN": (NotANumber(23), "NaN or infinity for 1 of 10 images, first for sample 23. Check the weights"),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_one_bad_sample_costs_one_shard(tmp_path: Path, what: str):
+    network, sentence = BAD[what]
+    told: list[Progress] = []
+    with pytest.raises(Unfinished) as error:
+        evaluate([ASKED], tmp_path, shard=10, world=world_of(network), progress=told.append)
+    said = str(error.value)
+    assert "\n" not in said
+    assert said.startswith(
+        "1 of 6 shards could not be done; the others are stored, and the same call tries these again."
+    )
+    assert f"pgd:steps=3 on {MODEL}, samples 20 … 29: " in said
+    assert sentence in said
+    assert Store(tmp_path).done(ASKED) == set(SAMPLES) - set(range(20, 30))
+    assert (told[-1].overall.done, told[-1].overall.failed, told[-1].overall.over) == (50, 10, True)
+
+    jobs: list[Job] = []
+    evaluate([ASKED], tmp_path, shard=10, world=world(), runner=spy(jobs))
+    assert [job.ids for job in jobs] == [tuple(range(20, 30))], "mended, only the rest is run"
+    evaluate([ASKED], tmp_path / "unbroken", shard=60, world=world())
+    assert Store(tmp_path).read(ASKED) == Store(tmp_path / "unbroken").read(ASKED)
+
+
+def test_where_no_sample_is_to_blame_none_is_blamed(tmp_path: Path):
+    with pytest.raises(Unfinished) as error:
+        evaluate([ASKED], tmp_path, shard=30, world=world_of(Touchy().eval()))
+    assert "2 of 2 shards" in str(error.value)
+    assert "RuntimeError: no message. Mend what raised it" in str(error.value)
+    assert "alone" not in str(error.value)
+
+
+def test_each_reason_is_told_once(tmp_path: Path):
+    with pytest.raises(Unfinished) as error:
+        evaluate([ASKED], tmp_path, shard=30, world=world_of(Touchy().eval()))
+    assert str(error.value).count("RuntimeError") == 1
+    assert "samples 0 … 29" in str(error.value), "with the first shard it came with"
+    job = Job(ASKED, (1, 2))
+    said = str(complaint([Failure(job, f"reason {k}.") for k in range(5)], 9))
+    assert "reason 2. And 2 other reasons." in said
+    assert "reason 3" not in said
+
+
+def test_the_traceback_comes_along(tmp_path: Path):
+    with pytest.raises(Unfinished) as error:
+        evaluate([ASKED], tmp_path, shard=60, world=world_of(Raises(23)))
+    (note,) = error.value.__notes__
+    assert "in meet" in note
+    assert note.endswith("ValueError: too dark.\nAnd more of it\n")
+
+
+def test_work_on_a_cell_that_cannot_be_loaded_is_a_failure():
+    class Broken(nn.Module):
+        def to(self, *args: object, **words: object) -> nn.Module:
+            raise RuntimeError("no such device")
+
+    done = Work(world_of(Broken().eval()))(Job(ASKED, (4,)))
+    assert isinstance(done, Failure)
+    assert done.sentence.startswith("RuntimeError: no such device. Mend what raised it")
+
+
+def test_the_command_line_says_it_in_one_line_and_keeps_the_rest(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    words = ["evaluate", "--model", "tests.engine.misfits:make_raising", "--attack", "pgd:steps=3"]
+    words += ["--threat", "linf:4/255", "--samples", "0:30", "--shard", "10", "--store", str(tmp_path)]
+    assert main([*words, "--json"]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+    assert said.err.startswith("antiadv: 1 of 3 shards could not be done")
+    assert "sample 23" in said.err
+    (kept,) = Store(tmp_path).cells()
+    assert Store(tmp_path).done(kept) == set(range(20))
+    with pytest.raises(Unfinished):
+        main([*words, "--debug"])
+
+
+def test_samples_have_short_names():
+    assert name_samples([3, 9]) == "samples 3, 9"
+    assert name_samples(range(5, 8)) == "samples 5 … 7"

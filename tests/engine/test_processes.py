@@ -1,0 +1,276 @@
+"""`--runner processes:N` gives the records of the local runner; a worker that dies is replaced, a job that no worker
+survives fails alone, and no worker outlives its driver."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from antiadv.cli.__main__ import main
+from antiadv.core.errors import BadInput, BadSpec, StoreUnwritable, Unfinished
+from antiadv.evaluate import Progress, Store, World, evaluate, parse_runner, processes
+from antiadv.evaluate.cell import Job
+from antiadv.evaluate.runners import RUNNERS
+from antiadv.evaluate.work import TRIES, Work
+from tests.engine.misfits import Kills, Poisons, Raises, world_of
+from tests.engine.test_crash import PATIENCE, ROOT, files
+from tests.evaluate.probes import MODEL, cell, world
+
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}
+SAMPLES = range(60)
+ASKED = [cell("pgd:steps=3", SAMPLES, threat="linf:4/255"), cell("square:steps=8", SAMPLES, threat="linf:4/255")]
+
+
+def run(root: Path, here: World, runner: str = "processes:2", **words: object) -> list[Progress]:
+    told: list[Progress] = []
+    evaluate(ASKED, root, shard=10, world=here, runner=runner, progress=told.append, **words)  # type: ignore[arg-type]
+    return told
+
+
+def read(root: Path) -> list[object]:
+    return [Store(root).read(c) for c in ASKED]
+
+
+def offspring(pid: str = "self") -> set[str]:
+    """The processes below this one that live, but for those that multiprocessing keeps to start others with."""
+    try:
+        below = {c for task in Path(f"/proc/{pid}/task").iterdir() for c in (task / "children").read_text().split()}
+        names = {c: Path(f"/proc/{c}/cmdline").read_text() for c in below}
+    except (FileNotFoundError, ProcessLookupError):  # gone meanwhile
+        return set()
+    own = {c for c, name in names.items() if "resource_tracker" not in name and "forkserver import main" not in name}
+    return own | {c for one in below for c in offspring(one)}
+
+
+@pytest.fixture
+def nobody_left() -> Iterator[None]:
+    before = offspring()
+    yield
+    assert not offspring() - before, "every worker has ended"
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> list[object]:
+    root = tmp_path_factory.mktemp("unbroken")
+    evaluate(ASKED, root, shard=1000, world=world())
+    return read(root)
+
+
+def test_runners_are_named_by_text():
+    assert set(RUNNERS) == {"local", "processes", "ray"}
+    assert parse_runner("processes:4").keywords == {"workers": 4}  # type: ignore[attr-defined]
+    with pytest.raises(BadSpec, match="workers must be at least 1; found 0"):
+        parse_runner("processes:0")
+    with pytest.raises(BadSpec, match="unknown runner 'threads'"):
+        parse_runner("threads")
+
+
+@pytest.mark.usefixtures("nobody_left")
+def test_two_killed_workers_change_nothing(tmp_path: Path, unbroken: list[object]):
+    """The network in hand crosses the border; the first and the second process to meet sample 15 die of it."""
+    (tmp_path / "deaths").mkdir()
+    told = run(tmp_path / "store", world_of(Kills(15, tmp_path / "deaths", 2)), keep_images=True)
+    assert len(list((tmp_path / "deaths").iterdir())) == 2
+    assert read(tmp_path / "store") == unbroken
+    assert (told[-1].overall.done, told[-1].overall.total) == (120, 120)
+    assert [len(load_file(p)["samples"]) for p in (tmp_path / "store").rglob("*.safetensors")] == [10] * 12
+
+
+def test_queries_of_the_shards_in_hand_are_shown(tmp_path: Path):
+    asked, told = cell("square:steps=700", range(600), threat="linf:4/255"), list[Progress]()
+    evaluate([asked], tmp_path, shard=300, world=world(), runner="processes:2", progress=told.append)
+    early = [p.overall.queries for p in told if p.overall.done == 0]
+    assert early, "each shard takes well over a tenth of a second"
+    assert 0 < early[0] <= early[-1] <= told[-1].overall.queries
+    assert told[-1].overall.queries == sum(r.queries for r in Store(tmp_path).read(asked))
+
+
+@pytest.mark.usefixtures("nobody_left")
+def test_a_job_that_no_worker_survives_fails_alone(tmp_path: Path, unbroken: list[object]):
+    (tmp_path / "deaths").mkdir()
+    only = ASKED[0]
+    with pytest.raises(Unfinished) as error:
+        evaluate(
+            [only], tmp_path / "store", shard=30, world=world_of(Kills(5, tmp_path / "deaths", 99)),
+            runner=parse_runner("processes:2"),
+        )  # fmt: skip
+    assert "1 of 2 shards" in str(error.value)
+    assert f"samples 0 … 29: its worker died {TRIES} times (SIGKILL)." in str(error.value)
+    assert len(list((tmp_path / "deaths").iterdir())) == TRIES
+    assert Store(tmp_path / "store").read(only) == unbroken[0][30:]  # type: ignore[index]
+
+
+@pytest.mark.usefixtures("nobody_left")
+def test_a_bad_sample_and_a_full_store(tmp_path: Path, unbroken: list[object], monkeypatch: pytest.MonkeyPatch):
+    with pytest.raises(
+        Unfinished, match=r"2 of 12 shards.*samples 20 … 29: ValueError: too dark; shown alone, sample 23"
+    ):
+        run(tmp_path, world_of(Raises(23)))
+    assert [len(part) for part in read(tmp_path)] == [50, 50]  # type: ignore[arg-type]
+
+    def full(*words: object) -> None:
+        raise StoreUnwritable("the store is full")
+
+    monkeypatch.setattr(Store, "append", full)
+    with pytest.raises(StoreUnwritable, match="the store is full"):  # and the workers are sent home
+        run(tmp_path, world())
+
+
+@pytest.mark.usefixtures("nobody_left")
+def test_a_worker_that_an_error_may_have_hurt_is_replaced(tmp_path: Path, unbroken: list[object]):
+    with pytest.raises(Unfinished, match=r"1 of 6 shards.*samples 10 … 19: RuntimeError: poisoned\."):
+        evaluate(
+            ASKED[:1], tmp_path, shard=10, world=world_of(Poisons(15)), runner=parse_runner("processes:1")
+        )  # fmt: skip
+    assert Store(tmp_path).done(ASKED[0]) == set(SAMPLES) - set(range(10, 20))
+
+
+def test_the_driver_dies_and_its_workers_with_it(tmp_path: Path, unbroken: list[object]):
+    code = (
+        "from tests.engine.test_processes import *\n"
+        "from tests.engine.misfits import Waits\n"
+        "if __name__ == '__main__':\n"
+        f"    run(Path({str(tmp_path / 'store')!r}), world_of(Waits(35, Path({str(tmp_path)!r}))))\n"
+    )
+    (tmp_path / "script.py").write_text(code)
+    process = subprocess.Popen([sys.executable, str(tmp_path / "script.py")], cwd=ROOT, env=ENVIRONMENT)
+    end = time.monotonic() + PATIENCE
+    while not ((tmp_path / "here").exists() and len(files(tmp_path / "store")) >= 3):
+        assert process.poll() is None
+        assert time.monotonic() < end, "no worker came to sample 35"
+        time.sleep(0.01)
+    worker = int((tmp_path / "here").read_text())
+    process.kill()
+    process.communicate()
+    while Path(f"/proc/{worker}").exists():
+        assert time.monotonic() < end, "the worker that waits for ever has outlived its driver"
+        time.sleep(0.01)
+    stored = read(tmp_path / "store")
+    assert any(stored)
+    for part, whole in zip(stored, unbroken, strict=True):
+        assert part == [r for r in whole if r.sample in {q.sample for q in part}], "every file is whole"  # type: ignore[attr-defined]
+    evaluate(ASKED, tmp_path / "store", shard=10, world=world())
+    assert read(tmp_path / "store") == unbroken
+
+
+# ---------------------------------------------------------------- what crosses the border
+
+
+def test_a_work_crosses_as_its_world_and_nobody_watches_there():
+    here = world_of(Raises(3))
+    here.data("cifar10:test")
+    there = pickle.loads(pickle.dumps(Work(here, 17, True, lambda job, queries: None)))
+    assert (there.batch, there.images, there.watch) == (17, True, None)
+    assert there.world.device == torch.device("cpu")
+    assert isinstance(there.world.model(MODEL), Raises)
+    assert len(pickle.dumps(here)) < 100_000, "what is loaded by name is left behind"
+
+
+def test_images_stay_behind_unless_they_are_wanted():
+    job = Job(ASKED[0], (0, 1, 2))
+    lean, whole = Work(world())(job), Work(world(), images=True)(job)
+    assert len(lean.images) == 0  # type: ignore[union-attr]
+    assert len(whole.images) == 3  # type: ignore[union-attr]
+    assert len(pickle.dumps(whole)) - len(pickle.dumps(lean)) > 3 * 3072 * 4 * 0.99
+
+
+@pytest.mark.parametrize(("seen", "taken"), [(None, "01201"), ("5", "55555"), ("2,7,4", "27427")])
+def test_workers_take_the_gpus_in_turn(monkeypatch: pytest.MonkeyPatch, seen: str | None, taken: str):
+    """Which one is only a word in the environment, set before CUDA wakes: no GPU is needed to see that it is right."""
+    found = []
+    for number in range(5):
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        if seen is not None:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", seen)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: 3 if seen is None else len(seen.split(",")))
+        processes._take_gpu(number)
+        found.append(os.environ["CUDA_VISIBLE_DEVICES"])
+    assert "".join(found) == taken
+
+
+def test_a_network_that_cannot_be_sent_is_bad_input(tmp_path: Path):
+    class Here(nn.Module):
+        """Local to this function: no other process can find it."""
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.flatten(1)[:, :10]
+
+    mine = World("cpu", models={"mine": Here().eval()})
+    asked = cell(model="mine", world=mine)
+    with pytest.raises(BadInput, match=r"cannot be sent to another process.*my\.module:make, or use --runner local"):
+        evaluate([asked], tmp_path, world=mine, runner=parse_runner("processes:1"))
+
+
+def test_a_script_without_a_guard_is_told_so(tmp_path: Path):
+    code = (
+        "from antiadv.evaluate import *\n"
+        "asked = make_cell(model='tests.toys:make_rule', attack='pgd', threat='linf:4/255', samples=range(4))\n"
+        f"evaluate([asked], {str(tmp_path / 'store')!r}, runner=parse_runner('processes:1'))\n"
+    )
+    (tmp_path / "script.py").write_text(code)
+    words = [sys.executable, str(tmp_path / "script.py")]
+    done = subprocess.run(words, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode != 0
+    assert "put what it does under if __name__ == '__main__':" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("runner", ["local", "processes:2"])
+def test_stdout_is_for_the_result_whatever_a_network_prints(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], runner: str
+):
+    words = ["evaluate", "--model", "tests.engine.misfits:make_chatty", "--attack", "pgd:steps=3"]
+    words += ["--threat", "linf:4/255", "--samples", "0:40", "--shard", "10", "--store", str(tmp_path), "--json"]
+    assert main([*words, "--runner", runner]) == 0
+    said = capfd.readouterr()
+    assert json.loads(said.out)["rows"][0]["robust"]["n"] == 40
+    if runner == "local":  # workers speak where their server did when it was started, in whichever test that was
+        assert set(said.err.splitlines()) == {"hello from the network"}
+
+
+def test_ctrl_c_ends_driver_and_workers_with_one_line(tmp_path: Path):
+    words = [
+        "evaluate",
+        "--model",
+        "tests.toys:make_small_net",
+        "--attack",
+        "square:steps=200",
+        "--threat",
+        "linf:4/255",
+    ]
+    words += ["--shard", "10", "--store", str(tmp_path), "--runner", "processes:2"]
+    command = [str(Path(sys.executable).with_name("antiadv")), *words]
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    end = time.monotonic() + PATIENCE
+    while len(files(tmp_path)) < 2:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end, "two shards did not come"
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of them
+    out, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, out) == (130, "")
+    assert err == "antiadv: stopped; what was finished is kept, and the same command goes on from there\n"
+    while alive(process.pid):
+        assert time.monotonic() < end, "workers have outlived their driver"
+        time.sleep(0.01)
+
+
+def alive(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,148 @@
+"""`--runner ray` on a real cluster of two nodes, started here: the records of the local runner; a worker killed and a
+node removed in mid-run change nothing.
+
+One test holds the cluster from beginning to end, so that it is started once however the suite is spread.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.torch import load_file
+
+import antiadv
+from antiadv.cli.__main__ import main
+from antiadv.core.errors import BadInput, BadSpec, MissingExtra
+from antiadv.evaluate import evaluate, parse_runner
+from antiadv.evaluate.plan import plan
+from antiadv.evaluate.work import Failure
+from tests.engine.misfits import Kills, Settled, world_of
+from tests.engine.test_processes import ASKED, read, run
+from tests.evaluate.probes import world
+
+ray = pytest.importorskip("ray")
+
+QUICK = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_failure_threshold": 3}
+PATIENCE = 120.0
+
+
+@contextmanager
+def two_nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[object, object]]:
+    """A cluster of two nodes with a core each, and the second of them."""
+    from ray.cluster_utils import Cluster
+
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    size = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
+    cluster = Cluster(
+        initialize_head=True, head_node_args={**size, "include_dashboard": False, "_system_config": QUICK}
+    )
+    try:
+        second = cluster.add_node(**size)
+        ray.init(cluster.address, log_to_driver=False, logging_level="ERROR")
+        yield cluster, second
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+
+
+def test_a_cluster_of_two_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    evaluate(ASKED, tmp_path / "unbroken", shard=1000, world=world())
+    unbroken = read(tmp_path / "unbroken")
+    with two_nodes(monkeypatch) as (cluster, second):
+        # equal to the local runner, with both nodes at work
+        (tmp_path / "nodes").mkdir()
+        told = run(tmp_path / "equal", world_of(Settled(tmp_path / "nodes")), "ray", keep_images=True)
+        assert read(tmp_path / "equal") == unbroken
+        assert {p.name for p in (tmp_path / "nodes").iterdir()} == {n["NodeID"] for n in ray.nodes()}
+        assert [len(load_file(p)["samples"]) for p in (tmp_path / "equal").rglob("*.safetensors")] == [10] * 12
+        assert (told[-1].overall.done, told[-1].overall.total) == (120, 120)
+        assert len({p.overall.done for p in told}) == 12, "told shard by shard"
+
+        # what was planned here is refused where it would mean something else
+        _refuses_another_version()
+
+        # workers killed in mid-run, twice
+        (tmp_path / "deaths").mkdir()
+        run(tmp_path / "killed", world_of(Kills(15, tmp_path / "deaths", 2)), "ray:workers=2")
+        assert len(list((tmp_path / "deaths").iterdir())) == 2
+        assert read(tmp_path / "killed") == unbroken
+
+        # a node removed in mid-run, with a job on it that would never end
+        folder, node = tmp_path / "trap", second.node_id  # type: ignore[attr-defined]
+        folder.mkdir()
+        fell = threading.Thread(target=_remove, args=(cluster, second, folder, node))
+        fell.start()
+        run(tmp_path / "removed", world_of(Settled(folder, trap=node)), "ray")
+        fell.join()
+        assert (folder / node).exists(), "the node was at work, and only its end has freed the job"
+        assert read(tmp_path / "removed") == unbroken
+
+
+def _remove(cluster: object, node: object, folder: Path, name: str) -> None:
+    """Remove the node once work has come to it."""
+    end = time.monotonic() + PATIENCE
+    while not (folder / name).exists() and time.monotonic() < end:
+        time.sleep(0.01)
+    cluster.remove_node(node, allow_graceful=False)  # type: ignore[attr-defined]
+
+
+def _refuses_another_version() -> None:
+    from antiadv.evaluate.ray_runner import _Worker
+
+    (job, *_) = plan(ASKED, lambda cell: set(), 10)
+    images = ray.put(world().data("cifar10:test"))
+    worker = _Worker("cpu", {}, {"cifar10:test": images}, 256, False)
+    refused = worker.run(job, "another key")
+    assert isinstance(refused, Failure)
+    assert "Install the same antiadv on every node" in refused.sentence
+    unknown = worker.run(job, job.cell.key)
+    assert isinstance(unknown, Failure), "and a network that was not sent is not there"
+
+
+# ---------------------------------------------------------------- without a cluster
+
+
+def test_only_the_rows_asked_for_are_sent():
+    from antiadv.evaluate.ray_runner import _part
+
+    whole, ids = antiadv.data.load("cifar10:test"), np.array([3, 7, 900])
+    part = _part(whole, ids)
+    assert part.pixels.pixels.shape == (3, 32, 32, 3)  # type: ignore[attr-defined]
+    assert part.digest == whole.digest
+    assert part.images([900, 3]).equal(whole.images([900, 3]))
+    assert part.labels([7]).equal(whole.labels([7]))
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "head:port"])
+def test_an_address_where_nobody_listens_is_bad_input_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], address: str
+):
+    words = ["evaluate", "--model", "tests.toys:make_rule", "--attack", "pgd", "--threat", "linf:4/255"]
+    start = time.monotonic()
+    assert main([*words, "--runner", f"ray:{address}", "--store", str(tmp_path / "store")]) == 2
+    assert time.monotonic() - start < 30, "Ray itself would take minutes"
+    said = capsys.readouterr()
+    assert said.err.startswith(f"antiadv: no Ray cluster answers at {address} (")
+    assert said.err.count("\n") == 1
+    assert not (tmp_path / "store").exists(), "nothing was begun"
+
+
+def test_bad_options():
+    with pytest.raises(BadSpec, match="workers must be at least 1; found 0"):
+        parse_runner("ray:workers=0")
+    with pytest.raises(BadInput, match="no Ray cluster answers"):
+        parse_runner("ray:127.0.0.1:1,workers=3")
+
+
+def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.delitem(sys.modules, "antiadv.evaluate.ray_runner", raising=False)
+    with pytest.raises(MissingExtra, match=r"pip install 'antiadv\[ray\]'"):
+        parse_runner("ray")

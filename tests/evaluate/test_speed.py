@@ -1,0 +1,268 @@
+"""The fast engine gives the answers of the plain one, in any cut, precision and shortage of memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch._dynamo.exc import TorchDynamoException
+
+import antiadv
+from antiadv import Linf, defences, models
+from antiadv.core.draws import Draws
+from antiadv.core.errors import BadInput, BadSpec
+from antiadv.core.losses import ce, dlr_to, negated
+from antiadv.core.oracle import Eager
+from antiadv.evaluate.meter import Meter, aside, bill
+from antiadv.evaluate.speed import LEAST, Fast, engine, static_size, switched
+from antiadv.models.noise import GaussianNoise
+
+cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+DEVICES = ["cpu", pytest.param("cuda", marks=cuda)]
+
+
+@pytest.fixture
+def net() -> nn.Module:
+    torch.manual_seed(0)
+    layers = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(32, 5)
+    return nn.Sequential(*layers).eval()
+
+
+def images(count: int, device: str = "cpu") -> tuple[Tensor, Tensor]:
+    dice = Draws.of(3, torch.arange(count))
+    return dice.uniform(3, 8, 8).to(device), dice.fold(1).below(5).to(device)
+
+
+def close(found: Any, asked: Any, device: str) -> None:
+    """To the bit on a CPU; on a GPU kernels differ by batch size and layout."""
+    found, asked = (t if isinstance(t, tuple) else (t,) for t in (found, asked))
+    for f, a in zip(found, asked, strict=True):
+        if device == "cpu":
+            assert torch.equal(f, a)
+        else:
+            torch.testing.assert_close(f, a, rtol=1e-3, atol=1e-5)
+        assert f.dtype == a.dtype
+        assert f.is_contiguous()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("count", [1, 7, 40])
+def test_answers_are_those_of_the_plain_engine(net: nn.Module, device: str, count: int) -> None:
+    net = net.to(device)
+    x, y = images(count, device)
+    t = (y + 1) % 5
+    fast, plain = Fast(batch=16), Eager(batch=16)
+    for _ in range(2):  # captured, then replayed
+        close(fast.scores(net, x), plain.scores(net, x), device)
+        close(fast.gradient(net, x, ce, y), plain.gradient(net, x, ce, y), device)
+        close(fast.gradient(net, x, negated(dlr_to), y, t), plain.gradient(net, x, negated(dlr_to), y, t), device)
+        close(fast.jacobian(net, x), plain.jacobian(net, x), device)
+
+
+def defended(name: str, net: nn.Module, device: str) -> nn.Module:
+    noisy = nn.Sequential(GaussianNoise(0.1), net).eval()
+    return defences.wrap(name, noisy if name == "self_ensemble" else net).to(device)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", sorted(defences.DEFENCES))
+def test_every_defence_answers_alike(net: nn.Module, device: str, name: str) -> None:
+    g = defended(name, net, device)
+    x, y = images(21, device)
+    draws = Draws.of(5, torch.arange(21, device=device)) if getattr(g, "randomised", False) else None
+    fast, plain = Fast(batch=16), Eager(batch=16)
+    for _ in range(2):
+        close(fast.scores(g, x, draws=draws), plain.scores(g, x, draws=draws), device)
+        close(fast.gradient(g, x, ce, y, draws=draws), plain.gradient(g, x, ce, y, draws=draws), device)
+
+
+@cuda
+@pytest.mark.parametrize("name", sorted(defences.DEFENCES))
+def test_every_defence_is_captured(net: nn.Module, name: str) -> None:
+    g = defended(name, net, "cuda")
+    x, y = images(16, "cuda")
+    draws = Draws.of(5, torch.arange(16, device="cuda")) if getattr(g, "randomised", False) else None
+    fast = Fast(batch=16)
+    fast.scores(g, x, draws=draws)
+    fast.gradient(g, x, ce, y, draws=draws)
+    assert all(graph is not None for graph in fast._graphs[g].values())
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_passes_are_counted_as_the_module_sees_them(net: nn.Module, device: str) -> None:
+    g = antiadv.AntiAdversary(net, steps=2).to(device)
+    x, y = images(21, device)
+    fast = Fast(batch=16)
+    for _ in range(2):
+        with Meter(net) as meter:
+            fast.scores(g, x)
+            assert (meter.forwards, meter.backwards) == (21 * 3, 21 * 2)
+            fast.gradient(g, x, ce, y)
+            assert (meter.forwards, meter.backwards) == (21 * 6, 21 * 5)
+
+
+def test_what_is_run_aside_is_told_and_not_billed(net: nn.Module) -> None:
+    x, _ = images(4)
+    with Meter(net) as meter:
+        with aside() as seen:
+            net(x)
+        assert meter.forwards == 0
+        assert seen == {net: (4, 0)}
+        bill(seen, images=10, of=4)
+        assert meter.forwards == 10
+
+
+class Hungry(nn.Module):
+    """A network whose device has memory for a few images at a time."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.most, self.seen = most, list[int]()
+        self.training = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen.append(len(x))
+        if len(x) > self.most:
+            raise torch.OutOfMemoryError("no more memory")
+        return x.flatten(1)[:, :3]
+
+
+def test_a_batch_that_does_not_fit_is_halved_and_the_request_goes_on() -> None:
+    x, y = images(50)
+    net, fast = Hungry(most=5), Fast(batch=32)
+    assert torch.equal(fast.scores(net, x), x.flatten(1)[:, :3])
+    assert net.seen == [32, 16, 8, *[4] * 12, 2]
+    assert fast.batch == 4
+    assert torch.equal(fast.gradient(net, x, ce, y % 3)[0], x.flatten(1)[:, :3])
+    assert max(net.seen[16:]) == 4
+
+
+def test_no_memory_for_one_image_is_said_plainly() -> None:
+    with pytest.raises(BadInput, match="no memory for one image"):
+        Fast(batch=4).scores(Hungry(most=0), images(3)[0])
+
+
+@cuda
+def test_real_shortage_of_memory_is_survived() -> None:
+    net = models.load("compact:trades").cuda()
+    x = torch.rand(4096, 3, 32, 32, device="cuda")
+    asked = Eager(batch=64).scores(net, x)
+    _, total = torch.cuda.mem_get_info()
+    torch.cuda.empty_cache()
+    torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_allocated() + 300 * 2**20) / total)
+    try:
+        fast = Fast(batch=4096)
+        torch.testing.assert_close(fast.scores(net, x), asked, rtol=1e-3, atol=1e-3)
+        assert fast.batch < 4096
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+
+
+class Asking(nn.Module):
+    """A network that asks the host something midway, which no graph can hold."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.training = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        s = x.flatten(1)[:, :3]
+        return s * 2 if s.max().item() > 0.5 else s * 3
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_network_that_cannot_be_captured_runs_as_it_stands(net: nn.Module, device: str) -> None:
+    x, y = images(9, device)
+    fast = Fast(batch=16)
+    for _ in range(2):
+        assert torch.equal(fast.scores(Asking(), x), Asking()(x))
+    close(fast.gradient(net.to(device), x, ce, y), Eager().gradient(net.to(device), x, ce, y), device)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_mixed_searches_in_bfloat16_and_answers_in_float32(net: nn.Module, device: str) -> None:
+    net = net.to(device)
+    x, y = images(16, device)
+    s, g = Fast(batch=16, precision="mixed").gradient(net, x, ce, y)
+    exact, slope = Eager().gradient(net, x, ce, y)
+    assert s.dtype == g.dtype == torch.float32
+    assert not torch.equal(s, exact)
+    torch.testing.assert_close(s, exact, rtol=0.05, atol=0.02)
+    assert torch.nn.functional.cosine_similarity(g.flatten(1), slope.flatten(1)).min() > 0.95
+
+
+@cuda
+@pytest.mark.parametrize("precision", ["float32", "tf32", "mixed"])
+def test_precision_holds_inside_and_is_left_as_it_was(precision: str) -> None:
+    conv = torch.backends.cudnn.conv  # type: ignore[attr-defined]
+    before = conv.fp32_precision
+    with switched(precision, torch.device("cuda")):
+        assert conv.fp32_precision == ("ieee" if precision == "float32" else "tf32")
+        assert torch.is_autocast_enabled("cuda") == (precision == "mixed")
+    assert conv.fp32_precision == before
+
+
+def test_the_judge_decides_in_float32_and_the_receipt_says_how_far_they_agree(net: nn.Module) -> None:
+    x, _ = images(32)
+    y = net(x).argmax(1)
+    plain = antiadv.attack(net, x, y, "square:steps=3", Linf(1e-6))
+    mixed = antiadv.attack(net, x, y, "square:steps=3", Linf(1e-6), precision="mixed")
+    assert [r.clean_confidence for r in mixed.records] == [r.clean_confidence for r in plain.records]
+    assert plain.receipt.agreement == 1
+    coarse = Fast(precision="mixed").scores(net, x).argmax(1)
+    share = (coarse == y).double().mean().item()
+    assert mixed.receipt.agreement == pytest.approx(share, abs=1 / 64)
+    assert mixed.receipt.forwards == plain.receipt.forwards  # what agreement costs is not the defender's bill
+
+
+@pytest.mark.parametrize("batch", [1, 15, 16, 100, 512])
+def test_static_sizes_hold_what_they_must_and_waste_little(batch: int) -> None:
+    for images in range(1, batch + 1):
+        size = static_size(images, batch)
+        assert images <= size <= batch
+        assert size <= max(LEAST * 2, images * 1.6)
+    assert len({static_size(n, batch) for n in range(1, batch + 1)}) <= 12
+
+
+def test_bad_precisions_are_named() -> None:
+    with pytest.raises(BadSpec, match="known are float32, tf32, mixed"):
+        engine(torch.device("cpu"), precision="fp8")
+    with pytest.raises(BadInput, match="needs a CUDA device"):
+        engine(torch.device("cpu"), precision="tf32")
+    with pytest.raises(BadInput, match="at least one image"):
+        engine(torch.device("cpu"), batch=0)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, about its own compiler
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_compiled_network_answers_alike_and_is_billed_alike(net: nn.Module, device: str) -> None:
+    net = net.to(device)
+    x, y = images(21, device)
+    fast, plain = Fast(batch=16, compiled=True), Eager(batch=16)
+    for model in (net, antiadv.AntiAdversary(net, steps=2)):
+        for _ in range(2):
+            with Meter(net) as meter:
+                s, g = fast.gradient(model, x, ce, y)
+                found = meter.forwards, meter.backwards
+            with Meter(net) as meter:
+                asked, slope = plain.gradient(model, x, ce, y)
+            assert found == (meter.forwards, meter.backwards)
+            torch.testing.assert_close(s, asked, rtol=1e-3, atol=1e-5)
+            torch.testing.assert_close(g, slope, rtol=1e-3, atol=1e-5)
+            torch.testing.assert_close(fast.scores(model, x), asked, rtol=1e-3, atol=1e-5)
+    assert model.base is net, "the defence itself is left as it was"
+    assert not fast.judge().compiled
+
+
+def test_what_cannot_be_compiled_runs_as_it_stands(net: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(run: object, **options: object) -> object:
+        def fail(x: Tensor) -> Tensor:
+            raise TorchDynamoException("no compiler here")
+
+        return fail
+
+    monkeypatch.setattr(torch, "compile", broken)
+    x, _ = images(5)
+    assert torch.equal(Fast(compiled=True).scores(net, x), Eager().scores(net, x))
