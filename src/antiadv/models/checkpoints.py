@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 from antiadv.core.errors import BadInput
 from antiadv.models.preprocess import Normalise
+from antiadv.models.sparse import expand
 
 WRAPPERS = ("state_dict", "model_state_dict", "net", "model")
 PREFIXES = ("module.", "model.", "net.", "network.", "_orig_mod.")
@@ -54,7 +55,7 @@ def read(path: Path) -> dict[str, Tensor]:
 
 def _read_safetensors(path: Path) -> Any:
     try:
-        return safetensors.torch.load_file(path)
+        return expand(safetensors.torch.load_file(path), str(path))
     except (SafetensorError, OSError, ValueError) as error:
         raise BadInput(
             f"{path} is truncated or no safetensors file: {_first_line(error)}; get the file again"
