@@ -1,0 +1,57 @@
+"""An experiment: a statement of the paper, held against numbers that are computed, and whether it holds there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """`says` is the paper's statement in our words, `where` the case it is tried on, `found` what comes out.
+
+    `holds` is about this case and no other: one case can refute a statement, and only illustrate one that is true.
+    `within` says whether the case meets the assumptions that the statement is printed with.
+    """
+
+    name: str
+    result: str
+    says: str
+    where: str
+    found: str
+    holds: bool
+    numbers: tuple[tuple[str, float], ...]
+    within: bool = True
+
+    @property
+    def verdict(self) -> str:
+        return "yes" if self.holds else "no" if self.within else "not beyond its range"
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.found}"
+
+    def json(self) -> dict[str, Any]:
+        words = ("name", "result", "says", "where", "found", "holds", "within")
+        return {word: getattr(self, word) for word in words} | {"numbers": dict(self.numbers)}
+
+
+@dataclass(frozen=True)
+class Point:
+    """The layer at one c: `needed` steps where the proof adds γ to the iterate, `honest` ones where it does not."""
+
+    c: float
+    factor: float
+    enough: float
+    needed: int
+    honest: int | None  # None: never
+
+
+def numbered(**values: float | None) -> tuple[tuple[str, float], ...]:
+    """Values by name; what there is none of is left out."""
+    return tuple((name, float(value)) for name, value in values.items() if value is not None)
+
+
+def listed(values: list[float] | list[int]) -> str:
+    """1.71, 3.2 and 7.69."""
+    *first, last = (f"{v:.4g}" for v in values)
+    return f"{', '.join(first)} and {last}" if first else last
