@@ -1,4 +1,5 @@
-"""Write the pages that are made of facts: the zoo from its cards, the catalogue from the registries.
+"""Write the pages that are made of facts: the zoo (its cards), the catalogue (registries), the flags (what a report
+says of them), the theory (experiments), parity (stored comparisons).
 
 make_docs.py            write what differs
 make_docs.py --check    say what differs, and fail
@@ -6,13 +7,17 @@ make_docs.py --check    say what differs, and fail
 
 from __future__ import annotations
 
+import json
 import sys
+import textwrap
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
-from antiadv import models
+from antiadv import experiments, models, theory
 from antiadv.cli import catalogue
 from antiadv.models import Card
+from antiadv.report.explained import EXPLAINED, Explanation
 from antiadv.train import interval
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -26,11 +31,13 @@ from the cards beside the weights (`make docs`).
 - `compact:…` lies in the package and loads right after installation; `resnet18:…` and `wrn16-4:…` lie in `weights/` of
   the repository.
 - Accuracies are on the full test set, in per cent with 95 % Wilson intervals, of the rounded weights as a user loads
-  them. PGD-20: Linf 8/255, 20 steps of 2/255 from one uniform start, the last iterate judged. It is a yardstick, not a
-  verdict: stronger attacks go lower.
+  them, and are functions of the records in `results/` (each card names its cell). PGD-20: the test bench's `pgd`, Linf
+  8/255, 20 steps of 2/255 from one uniform start, done with a sample at the first image that fools. It is a yardstick,
+  not a verdict: stronger attacks go lower.
 - Seconds are those of the training steps on the hardware named, with up to four trainings sharing the GPU at a time.
 - Where we differ from the paper: its five robust networks are WideResNet-28-10 and -34-10, some with 500,000 extra
-  images; ours are smaller, trained for fewer epochs on CIFAR alone.
+  images; ours are smaller, trained for fewer epochs on CIFAR alone. `pretraining` stands for its ImageNet-Pre: ours is
+  adversarially pre-trained on the other CIFAR set, not on ImageNet.
 
 | load it as | architecture | recipe | epochs | clean | PGD-20 | seconds | hardware | weights |
 |---|---|---|---|---|---|---|---|---|
@@ -60,8 +67,10 @@ def made(card: Card) -> str:
 
 
 NOTES = {
-    "compact-cifar10-self_ensemble": "The accuracies are those of ten noisy passes averaged; as loaded, without the "
-    "`self_ensemble` defence, the network is silent and deterministic.",
+    "compact-cifar10-self_ensemble": "The accuracies are those of ten noisy passes averaged, behind the "
+    "`self_ensemble` defence; as loaded, without it, the network is silent and deterministic. PGD is done at the first "
+    "image that fools once, and noise lets some fool by luck, while the judge wants the majority of ten looks: an "
+    "attacker who averages (`eot`) leaves less.",
     "compact-cifar10-hydra": "90 % of the weights of every layer are zero.",
 }
 
@@ -107,7 +116,249 @@ def lists() -> str:
     return CATALOGUE.format(**{kind: table(found) for kind, found in kinds.items()})
 
 
-PAGES = {"docs/zoo.md": zoo, "docs/catalogue.md": lists}
+THEORY = """# The theory, tried
+
+The paper argues that its layer makes attackers work harder, and by how much. This page says in words what is proved,
+where it holds, and where the text says more than the proof. The numbers are computed exactly by `antiadv theory`
+(`--out G.svg` draws them, `--json` prints them) on losses for which everything is known, and this page is generated
+from them (`make docs`). The functions are in `antiadv.theory`; each checks the assumptions of its result and refuses
+what is outside, unless it is told `beyond=True`.
+
+## What is proved
+
+The attacker maximises a loss L that is L-smooth and bounded above. SimBA, drawing coordinates with replacement and
+trying both signs, is the stochastic three points method (Proposition 1). So more than K steps are *enough* to bring the
+expected gradient below ρ (Corollary 1). The layer makes one step of its own, down, along the attacker's direction and
+1 − c times as long. If that step is added to the attacker's, what is left is an attack whose steps are c times as long,
+and the bound grows by G(c), for c in (0, 1) (Theorem 1). The same is done for gradient ascent (Theorems 2 and 3).
+
+All of this is right where its assumptions hold. On a sum of four sigmoids, with ε half of what is allowed:
+
+{points}
+`enough` is the bound K_g, `needed` the exact number of steps, `honest` the same in the system as it is: see below.
+
+## What is not
+
+**K is enough, not needed.** The text calls it the minimum budget. {steps_needed[needed]:.0f} steps do what
+K = {steps_needed[enough]:.1f} bounds. G is therefore a ratio of two upper bounds, and proves nothing about costs: for
+ε = 1.5 ρ/(nL), past the paper's range but inside that of the bound, G({c}) = {longer_steps[factor]:.2g} < 1, while the
+steps needed rise from {longer_steps[needed_bare]:.0f} to {longer_steps[needed]:.0f}.
+
+**It counts steps to a small gradient, not to a wrong label.** For c < 0 the attack of the proof runs downhill, and the
+gradient becomes small at the bottom as it does at the top: after {stationary_anyway[needed]:.0f} steps for c = −½,
+where the paper says never, and after {stationary_anyway[mirror]:.0f} for c = ½.
+
+**“For all c ≤ 0” is more than the proof gives.** It needs local monotonicity, which the main text leaves out, for steps
+as long as the layer's. A layer that oversteps a valley stays where it is, and the attacker wins in
+{far_below_zero[needed]:.0f} steps, as without it. With gradients, in a parabola, c = −3 turns x into
+{c_minus_three[ratio]:.0f}x: the loss grows {c_minus_three[growth]:.0f} times a step.
+
+**The printed derivative of G has an ε² too many.** Its sign, all that the proof needs, is right.
+
+## The gap that matters
+
+In the proofs the layer's step γ is added to the attacker's *iterate*: xᵏ⁺¹ = xᵏ + δᵏ + γᵏ. In the system the layer
+makes γ for one query, classifies x + γ and forgets it; the attacker goes on from its own xᵏ + δᵏ. Along a direction in
+which the loss is monotone the layer lowers both candidates alike, SimBA prefers the one it would have preferred, and
+the path is the same for every c, c ≤ 0 included: after 40 steps the expected loss is {composition[honest_0]:.4g} for
+every c from 1 to −3, where the proof has it between {composition[proof_1]:.4g} and {composition[proof_-3]:.2g}. What is
+left of the layer, in this model of it, is one step of ε_g at the last query.
+
+With straight-through gradients and c = 0, where the paper says that the attacker fails, x leaves a valley by a factor
+of {gradients_seen_in_a_valley[ratio]:.4g} a step, and climbs a hill faster than without the layer:
+{gradients_seen_on_a_hill[ratio]:.2g} of the way is left after a step, not {gradients_seen_on_a_hill[ratio_bare]:.2g}.
+
+So the theorems are about an attacker whose image the defender may move. They do not say that a layer which only answers
+queries makes SimBA dearer, and on the monotone losses that the proof asks for it does not. Whether it does on a network
+is a question for the test bench, which answers it with counted queries.
+
+## Every statement
+
+“not beyond its range”: the case leaves the assumptions that the paper states, to show that they are sharp.
+
+{rows}"""
+
+
+def theory_page() -> str:
+    found = list(theory.experiments())
+    points = [
+        {
+            "c": f"{p.c:g}",
+            "G(c)": f"{p.factor:.6f}",
+            "enough": f"{p.enough:.2f}",
+            "needed": f"{p.needed}",
+            "honest": f"{p.honest}",
+        }
+        for p in theory.black_box.points()
+    ]
+    rows = [
+        {"name": e.name, "result": e.result, "the paper says": e.says, "tried on": e.where, "found": e.found}
+        | {"holds": e.verdict}
+        for e in found
+    ]
+    numbers: dict[str, Any] = {e.name: dict(e.numbers) for e in found}
+    return THEORY.format(points=table(points), rows=table(rows), c=0.5, **numbers)
+
+
+FLAGS = """# Flags
+
+A flag is a warning sign that the records of an evaluation show by themselves. None of them proves that a defence fails,
+and a table without flags does not prove that it holds; each says where to look. They are functions of the rows given
+and of nothing else: judging a defended model never marks the next plain one.
+
+Two cells are compared on the samples both have, and a difference counts where McNemar's exact test gives p ≤ 5 %. A
+share counts where the lower end of its 95 % Wilson interval is above the threshold. With a few dozen samples only
+coarse signs can show; more samples show finer ones.
+
+Each flag carries the cells it concerns and the numbers that raised it: `report.flags` in Python, `flags` in the JSON.
+This page is generated from what a report says beside the flags it shows (`make docs`).
+
+{flags}"""
+
+
+def flags() -> str:
+    def said(name: str, told: Explanation) -> str:
+        parts = {"Raised if": told.raised, "What it means": told.means, "What to do": told.todo}
+        texts = [textwrap.fill(f"**{heading}** {text}", 120) for heading, text in parts.items()]
+        return f"## `{name}`\n\n" + "\n\n".join(texts) + "\n"
+
+    return FLAGS.format(flags="\n".join(said(*item) for item in EXPLAINED.items()))
+
+
+def reproduction() -> str:
+    return experiments.page(ROOT / "results")
+
+
+PARITY = """# Parity
+
+Are these attacks as strong as other people's? Attack by attack, ours and theirs: the same network, the same images of
+the embedded CIFAR-10 slice, the same ball, in one process. This page is generated from `results/parity` (`make docs`),
+where every comparison is one file of facts by sample, written by `benchmarks/parity.py`.
+
+- Both sides' images are judged by the same code: put into [0, 1], labelled by the network in float32, and measured.
+  Samples that the network gets wrong untouched are not attacked, and count as broken for both.
+- *queries* are images sent through the network, *backward* those that a gradient was taken for, ours / theirs: counted
+  by hooks on the network, whatever either side says of itself. Ours never asks again about a sample that is fooled;
+  many others do.
+- *seconds* is ours over theirs, each after a warm-up, in one run (on a CPU of processor time); theirs goes through the
+  network as it stands.
+- Accuracies are in per cent with 95 % Wilson intervals, differences (ours − theirs, negative: ours is stronger) with
+  Newcombe's for pairs, ratios of medians by resampling samples.
+- *allowed* is how much higher an accuracy may be under ours, in points, or how many times as long a distance. The rule
+  compares what was found; the interval beside it says how much that many samples can tell.
+
+{summary}
+{sections}
+## How each was made
+
+Networks are named in [the zoo](zoo.md); the digests of weights and images, the versions and every sample are in the
+files.
+
+{commands}
+"""
+
+PARTS = {
+    "pyautoattack": (
+        "AutoAttack, the authors' code",
+        "Each attack on every sample; *worst* is the individual mode, standing under all four, made of the four rows.",
+    ),
+    "published": (
+        "NES and Bandits, the published loops",
+        "No package has them, so theirs is a plain transcription (`benchmarks/published_loops.py`), which like the "
+        "original asks about every image until all are fooled; steps of 0.01 and probes of 0.1 for both. Accuracies "
+        "are after queries in the authors' counting, which leaves out the look after each update; the column *queries* "
+        "has all that were sent.",
+    ),
+    "torchattacks": (
+        "torchattacks",
+        "Square is given as many queries a sample as theirs sends for one that stands.",
+    ),
+    "art": (
+        "ART, the adversarial robustness toolbox",
+        "Square and SimBA are given as many queries a sample as theirs sends for one that stands; for SimBA, which has "
+        "no radius, the ball is wider than its 300 steps can leave. In attacks on labels both begin at the same noise, "
+        "and ours is given, per sample, the mean of what theirs sent; `boundary` is compared with its default first "
+        "steps, which are foolbox's, and with longer ones.",
+    ),
+    "foolbox": (
+        "foolbox",
+        "Both begin at the same noise; ours is given, per sample, the mean of what theirs sent.",
+    ),
+}
+
+
+def parity() -> str:
+    stored = [json.loads(path.read_text()) for path in sorted((ROOT / "results" / "parity").glob("*.json"))]
+    sections = []
+    for peer, (title, about) in PARTS.items():
+        rows = [row for facts in stored if facts["peer"].split()[0] == peer for row in compared(facts)]
+        if rows:
+            devices = sorted({facts["device"] for facts in stored if facts["peer"].split()[0] == peer})
+            sections.append(f"## {title}\n\n{about} Run on: {', '.join(devices)}.\n\n{table(rows)}")
+    commands = "\n".join(f"- `{facts['job']}`: `{facts['command']}`" for facts in stored if facts["kind"] != "worst")
+    return PARITY.format(summary=kept(stored), sections="\n".join(sections), commands=commands)
+
+
+def kept(stored: list[dict[str, Any]]) -> str:
+    """How many rules hold, and every one that does not, by name."""
+    broken = [facts for facts in stored if not facts["verdict"]["holds"]]
+    said = f"**{len(stored) - len(broken)} of {len(stored)} comparisons keep their rule.**"
+    if not broken:
+        return said + "\n"
+    lines = [f"- `{facts['job']}`: {'; '.join(map(short_of, facts['verdict']['checks']))}." for facts in broken]
+    return said + " These do not:\n\n" + "\n".join(lines) + "\n"
+
+
+def short_of(check: dict[str, Any]) -> str:
+    if "ratio" in check:
+        return f"{check['what']} {check['ours']:.3g}, theirs {check['theirs']:.3g}"
+    return f"{check['what']} {100 * check['ours']['value']:.1f}, theirs {100 * check['theirs']['value']:.1f}"
+
+
+def compared(facts: dict[str, Any]) -> Iterable[dict[str, str]]:
+    """A row for each comparison that a rule asks for."""
+    ours, theirs = facts["ours"], facts["theirs"]
+    worst = facts["kind"] == "worst"
+    for check in facts["verdict"]["checks"]:
+        if "ratio" in check:
+            values = [f"{check[side]:.3g}" for side in ("ours", "theirs")]
+            r = check["ratio"]
+            apart, allowed = f"× {r['value']:.2f} [{r['low']:.2f}, {r['high']:.2f}]", f"× {check['allowed']:g}"
+        else:
+            values = [percent(check[side]) for side in ("ours", "theirs")]
+            d = check["difference"]
+            apart = f"{100 * d['value']:+.1f} [{100 * d['low']:+.1f}, {100 * d['high']:+.1f}]"
+            allowed = f"{facts['points']:+g}"
+        yield {
+            "network": facts["model"],
+            "ours": "worst of the four" if worst else f"`{ours['attack']}`",
+            "theirs": "worst of the four" if worst else f"`{theirs['attack']}`",
+            "ball": facts["threat"] + (f", {facts['budget']:,} queries" if facts["budget"] else ""),
+            "samples": str(len(facts["ids"])),
+            "what": check["what"],
+            "by ours": values[0],
+            "by theirs": values[1],
+            "ours to theirs": apart,
+            "queries": f"{ours['forwards']:,} / {theirs['forwards']:,}",
+            "backward": f"{ours['backwards']:,} / {theirs['backwards']:,}",
+            "seconds": "" if facts["seconds_ratio"] is None else f"× {facts['seconds_ratio']:.2f}",
+            "allowed": allowed,
+            "holds": "yes" if check["holds"] else "**no**",
+        }
+
+
+def percent(share: dict[str, float]) -> str:
+    return f"{100 * share['value']:.1f} [{100 * share['low']:.1f}, {100 * share['high']:.1f}]"
+
+
+PAGES = {
+    "docs/zoo.md": zoo,
+    "docs/catalogue.md": lists,
+    "docs/flags.md": flags,
+    "docs/parity.md": parity,
+    "docs/theory.md": theory_page,
+    "docs/reproduction.md": reproduction,
+}
 
 
 def main() -> int:

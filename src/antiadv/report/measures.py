@@ -1,6 +1,7 @@
 """Numbers are functions of records: nothing here loads a model or runs an attack.
 
     standing(r, ball)        right on the clean image, and not wrong inside the ball
+    standing_by(r, ball, q)  the same as of a budget of q queries: what fell later had not fallen yet
     robust_accuracy          standing / all, with a 95 % Wilson interval
     clean_accuracy           right on the clean image / all, likewise
     paired(a, b)             b's accuracy minus a's on the samples both have, with Newcombe's 95 % interval and exact
@@ -70,6 +71,12 @@ def standing(record: Record, ball: Ball) -> bool:
     """Right on the clean image, and not made wrong by an image inside the ball."""
     inside = record.distance <= ball.reach
     return right(record) and (2 * record.attacked_right > record.draws or not inside)
+
+
+def standing_by(record: Record, ball: Ball, queries: int) -> bool:
+    """Standing as of a smaller budget than the run's, for attacks that stop at success and whose way does not depend
+    on their budget (NES, Bandits, Square)."""
+    return standing(record, ball) or (right(record) and record.queries > queries)
 
 
 def robust_accuracy(records: Sequence[Record], ball: Ball) -> Share:

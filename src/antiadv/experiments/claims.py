@@ -1,0 +1,166 @@
+"""The paper's claims, each with a rule that stored numbers pass or fail.
+
+    claims(shelf, source)   →  Claim: what the paper says, the rule, and a Check for every line that speaks to it
+
+A check is a difference on the same samples with its interval, and whether it passes. A claim holds if every check that
+could be made passes, does not hold if none does, holds partly otherwise, and is not measured yet if there is no check.
+A rule with a bar (15 points) looks at the value, one without at the interval: a gain must be above zero beyond chance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from antiadv import defences
+from antiadv.experiments import figure_3, figure_4, figure_5, table_1, table_2, table_3
+from antiadv.experiments.fill import Shelf, compare, labels
+from antiadv.experiments.layout import Column, Layout, Line
+from antiadv.experiments.networks import Source
+from antiadv.report.measures import Difference
+
+Rule = Callable[[Difference, Line], bool]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line's word on a claim; `found` is None where its cells are not stored."""
+
+    line: str
+    found: Difference | None
+    passes: bool
+
+    def __str__(self) -> str:
+        return self.line if self.found is None else f"{self.line} {points(self.found)}"
+
+
+@dataclass(frozen=True)
+class Claim:
+    name: str
+    paper: str
+    rule: str
+    checks: tuple[Check, ...]
+
+    @property
+    def measured(self) -> list[Check]:
+        return [check for check in self.checks if check.found is not None]
+
+    @property
+    def verdict(self) -> str:
+        passed = [check.passes for check in self.measured]
+        if not passed:
+            return "not measured yet"
+        return "holds" if all(passed) else "holds partly" if any(passed) else "does not hold"
+
+
+def points(d: Difference) -> str:
+    """`+18.6 [+15.9, +21.2]`"""
+    return f"{100 * d.value:+.1f} [{100 * d.low:+.1f}, {100 * d.high:+.1f}]"
+
+
+def claims(shelf: Shelf, source: Source | None = None) -> list[Claim]:
+    """All seven, in the order in which the paper makes them."""
+    source = Source() if source is None else source
+    nominal, asked, white = (table.layout(source) for table in (table_1, table_2, table_3))
+    alphas, steps, more = (figure.layout(source) for figure in (figure_3, figure_4, figure_5))
+    return [
+        Claim(
+            "Clean accuracy is kept",
+            "The layer costs no clean accuracy (table 3: at most 0.04 points on CIFAR-10, 0.95 on CIFAR-100).",
+            "Table 3: the change is at most 0.2 points either way on CIFAR-10, 1 on CIFAR-100.",
+            _checks(shelf, _of(white, "clean"), lambda d, line: abs(d.value) <= (0.002 if _small(line) else 0.01)),
+        ),
+        Claim(
+            "Gains under black-box attacks",
+            "The layer gains accuracy under Bandits, NES and Square, on nominal and on robust networks.",
+            "Tables 1 and 2: every gain is above zero, its interval included.",
+            _checks(
+                shelf,
+                (*_of(nominal, "Bandits", "NES", label="+ Anti-Adv"), *_of(asked, "Bandits", "NES", "Square")),
+                _above_zero,
+            ),
+        ),
+        Claim(
+            "Gains under AutoAttack",
+            "Under AutoAttack the layer gains 19 points on CIFAR-10 and 11 on CIFAR-100, on average.",
+            "Table 3: the gain is at least 15 points on CIFAR-10, 8 on CIFAR-100.",
+            _checks(shelf, _of(white, "AA"), lambda d, line: d.value >= (0.15 if _small(line) else 0.08)),
+        ),
+        Claim(
+            "Better than small noise (SND)",
+            "The layer outperforms SND across attacks, budgets and data sets.",
+            "Table 1: the layer's accuracy minus that of SND is above zero, its interval included.",
+            tuple(_against_noise(shelf, nominal)),
+        ),
+        Claim(
+            "A gain for every α",
+            "Whatever α of the set, the layer gains at least 10 points under AutoAttack.",
+            "Figure 3: the gain under AutoAttack is at least 10 points.",
+            _checks(shelf, _of(alphas, "AA"), lambda d, line: d.value >= 0.10),
+        ),
+        Claim(
+            "Larger K, larger gain",
+            "The more steps, the larger the gain; K = 3 is the best of 1, 2, 3.",
+            "Figures 4 and 5: accuracy under AutoAttack with K + 1 steps minus that with K is above zero, its interval "
+            "included.",
+            tuple(_step_by_step(shelf, (*steps.lines, *more.lines))),
+        ),
+        Claim(
+            "The bare network bounds it from below",
+            "Against an adaptive attacker, g is at least as robust as f.",
+            "Table 3: in the worst case of AutoAttack and the adaptive attack, the gain is within 1 point of zero. "
+            "(Below −1 the bound fails; above +1 the attack was too weak, or the layer is worth something.)",
+            _checks(shelf, _of(white, "adaptive"), lambda d, line: abs(d.value) <= 0.01),
+        ),
+    ]
+
+
+def _small(line: Line) -> bool:
+    """Of ten classes: the paper's two data sets have bars of their own."""
+    return labels(line)[0] == "cifar10"
+
+
+def _above_zero(d: Difference, line: Line) -> bool:
+    return d.low > 0
+
+
+def _of(layout: Layout, *headings: str, label: str | None = None) -> Iterator[tuple[Line, Column]]:
+    """The defended lines, and of each the columns whose headings begin so, as gains."""
+    for line in layout.lines:
+        if line.defence != defences.BARE and label in (None, line.label):
+            for column in line.columns:
+                if column.heading.startswith(headings) and "gain" not in column.measure:
+                    yield line, replace(column, measure="clean gain" if column.measure == "clean" else "gain")
+
+
+def _checks(shelf: Shelf, asked: Iterable[tuple[Line, Column]], rule: Rule) -> tuple[Check, ...]:
+    found = []
+    for line, column in asked:
+        gain = compare(shelf, line.against(column), line.asks(column), column)
+        found.append(Check(_name(line, column), gain, gain is not None and rule(gain, line)))
+    return tuple(found)
+
+
+def _name(line: Line, column: Column) -> str:
+    setting = f", {line.label}" if line.label and line.label != "+ Anti-Adv" else ""
+    return f"{line.network.name}{setting}, {column.heading}"
+
+
+def _against_noise(shelf: Shelf, layout: Layout) -> Iterator[Check]:
+    for noise, anti in pairwise(layout.lines):
+        if (noise.label, anti.label) == ("+ SND", "+ Anti-Adv") and noise.network == anti.network:
+            for column in anti.columns:
+                if column.heading.startswith(("Bandits", "NES")):
+                    d = compare(shelf, noise.asks(column), anti.asks(column), column)
+                    yield Check(_name(anti, column), d, d is not None and d.low > 0)
+
+
+def _step_by_step(shelf: Shelf, lines: Iterable[Line]) -> Iterator[Check]:
+    """Each K against the one before, once."""
+    by_steps = {line.label: line for line in lines if line.defence != defences.BARE}
+    for fewer, more in pairwise(sorted(by_steps)):
+        one, other = by_steps[fewer], by_steps[more]
+        column = next(c for c in other.columns if c.heading == "AA")
+        d = compare(shelf, one.asks(column), other.asks(column), column)
+        yield Check(f"{other.network.name}, {fewer} to {more}", d, d is not None and d.low > 0)

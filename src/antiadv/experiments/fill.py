@@ -1,0 +1,163 @@
+"""A layout filled with what a store holds: nothing is run, no network is loaded.
+
+    Shelf(store)               the cells of a store, found by their words
+    fill(layout, shelf)        →  Filled: our numbers beside the paper's, and the cells that are not stored
+    Filled.grid(…)             →  the table to print
+
+A stored cell counts for a table if its words are those asked for, its seed is 0 and, where the network has a card, its
+weights are the card's: results of a network that was trained anew since are not taken for those of the new one. Of
+several precisions the one with the most samples counts, of equals the finest; all samples stored count, so a line may
+rest on more than the table asks for. The table says which precision it was.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from antiadv import models
+from antiadv.core.ball import Ball
+from antiadv.evaluate.cell import Cell, Record
+from antiadv.evaluate.speed import PRECISIONS
+from antiadv.evaluate.store import Store
+from antiadv.experiments.layout import Ask, Column, Layout, Line, Words
+from antiadv.report.grid import Grid, GridLine, Number, count, join
+from antiadv.report.measures import Difference, Share, difference, right, share, standing, standing_by
+
+LABELS = ("data", "network", "setting")
+
+
+class Shelf:
+    """Reads each cell once."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._cells: dict[Words, list[Cell]] = {}
+        self._read: dict[Cell, list[Record]] = {}
+        self._good: dict[tuple[Cell, bool, int | None, float | None], dict[int, bool]] = {}
+        for cell in store.cells() if store.root.is_dir() else []:
+            if cell.seed == 0:
+                self._cells.setdefault(words(cell), []).append(cell)
+        self._weights = {models.canonical(card.spec): card.weights for card in models.cards()}
+
+    def find(self, ask: Ask) -> Cell | None:
+        """The stored cell that answers, if one does."""
+        due = self._weights.get(ask.words[1])
+        found = [c for c in self._cells.get(ask.words, []) if due is None or c.weights == due]
+        return max(found, key=lambda c: (len(self.records(c)), -_rank(c.precision)), default=None)
+
+    def records(self, cell: Cell) -> list[Record]:
+        if cell not in self._read:
+            self._read[cell] = self.store.read(cell)
+        return self._read[cell]
+
+    def good(self, ask: Ask, column: Column) -> dict[int, bool] | None:
+        """Which samples are right, or withstand, as the column measures it; None where nothing is stored."""
+        cell = self.find(ask)
+        if cell is None:
+            return None
+        how = cell, column.measure.startswith("clean"), column.queries, column.radius
+        if how not in self._good:
+            ball = cell.threat.ball if column.radius is None else Ball(cell.threat.ball.p, column.radius)
+            self._good[how] = {r.sample: _good(r, ball, column) for r in self.records(cell)}
+        return self._good[how]
+
+
+def _rank(precision: str) -> int:
+    return PRECISIONS.index(precision) if precision in PRECISIONS else len(PRECISIONS)
+
+
+def _good(record: Record, ball: Ball, column: Column) -> bool:
+    if column.measure.startswith("clean"):
+        return right(record)
+    return standing(record, ball) if column.queries is None else standing_by(record, ball, column.queries)
+
+
+def words(cell: Cell) -> Words:
+    """What an `Ask` for this cell would be called."""
+    said = cell.identity
+    return str(said["data"]), str(said["model"]), str(said["defence"]), str(said["attack"]), str(said["threat"])
+
+
+# ---------------------------------------------------------------- numbers
+
+
+def worst(shelf: Shelf, asks: Sequence[Ask], column: Column) -> dict[int, bool] | None:
+    """The samples that all of these cells have, and whether each is good in all; None unless all are stored."""
+    each = [shelf.good(ask, column) for ask in asks]
+    found = [one for one in each if one is not None]
+    if len(found) < len(each) or not (common := set.intersection(*map(set, found))):
+        return None
+    return {i: all(one[i] for one in found) for i in sorted(common)}
+
+
+def compare(shelf: Shelf, before: Sequence[Ask], after: Sequence[Ask], column: Column) -> Difference | None:
+    """How much better the second does, sample by sample; None unless both are stored on some common samples."""
+    first, second = worst(shelf, before, column), worst(shelf, after, column)
+    if first is None or second is None or not first.keys() & second.keys():
+        return None
+    return difference(first, second)
+
+
+def value(shelf: Shelf, line: Line, column: Column) -> Share | Difference | None:
+    if "gain" in column.measure:
+        return compare(shelf, line.against(column), line.asks(column), column)
+    found = worst(shelf, line.asks(column), column)
+    return None if found is None else share(sum(found.values()), len(found))
+
+
+@dataclass(frozen=True)
+class Filled:
+    """`missing` are the cells of which nothing is stored; `short` those with fewer samples than asked for."""
+
+    layout: Layout
+    numbers: tuple[Mapping[str, Number], ...]
+    missing: tuple[Ask, ...]
+    short: tuple[Ask, ...]
+    used: tuple[Cell, ...]
+
+    def grid(self) -> Grid:
+        lines = tuple(
+            GridLine(labels(line), numbers) for line, numbers in zip(self.layout.lines, self.numbers, strict=True)
+        )
+        said = [*self.layout.notes, *self.sentences]
+        return Grid(self.layout.title, LABELS, tuple(self.layout.headings), lines, tuple(said))
+
+    @property
+    def sentences(self) -> list[str]:
+        """What the numbers rest on, and what is not there."""
+        total = len(self.missing) + len(self.used)
+        said = [f"{len(self.used)} of {total} cells are stored{_precisions(self.used)}."]
+        for verb, asks in (("Nothing is stored", self.missing), ("Fewer samples than asked are stored", self.short)):
+            if asks:
+                counts = Counter(ask.network.name for ask in asks)
+                said.append(f"{verb} of {join([count(n, 'cell') + ' of ' + name for name, n in counts.items()])}.")
+        return said
+
+
+def labels(line: Line) -> tuple[str, str, str]:
+    """Data set, network, and what stands before it."""
+    data = line.asks(line.columns[0])[0].words[0].partition(":")[0]
+    return data, f"{line.network.title}, {line.network.name.replace(f',data={data}', '')}", line.label
+
+
+def _precisions(cells: Sequence[Cell]) -> str:
+    counts = Counter(cell.precision for cell in cells)
+    if not counts:
+        return ""
+    if len(counts) == 1:
+        return f", searched in {next(iter(counts))} and judged in float32"
+    return f", searched in {join([f'{p} ({n})' for p, n in sorted(counts.items())])} and judged in float32"
+
+
+def fill(layout: Layout, shelf: Shelf) -> Filled:
+    numbers = tuple(
+        {c.heading: Number(value(shelf, line, c), line.paper.get(c.heading), "gain" in c.measure) for c in line.columns}
+        for line in layout.lines
+    )
+    found = {ask: shelf.find(ask) for ask in layout.asks}
+    missing = tuple(ask for ask, cell in found.items() if cell is None)
+    short = tuple(a for a, cell in found.items() if cell is not None and len(shelf.records(cell)) < a.samples)
+    used = tuple(cell for cell in found.values() if cell is not None)
+    return Filled(layout, numbers, missing, short, used)

@@ -1,0 +1,165 @@
+"""What the stored runs say of the paper, in words and tables: docs/reproduction.md and the README's headline.
+
+    page(store)        the whole page: claim by claim, then table by table
+    headline(store)    the few numbers that matter most, a line per network
+
+Everything that depends on numbers is a function of the store; the rest is what was decided beforehand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+
+from antiadv import defences
+from antiadv.evaluate.store import Store
+from antiadv.experiments import table_3
+from antiadv.experiments.claims import Claim, claims
+from antiadv.experiments.fill import Filled, Shelf, fill, labels
+from antiadv.experiments.networks import Source
+from antiadv.report.grid import NOTHING, Number, count, join
+from antiadv.report.measures import Difference
+
+PAGE = """# The paper, reproduced
+
+Every table and figure of *Combating Adversaries with Anti-Adversaries* (Alfarra et al., AAAI 2022) that holds numbers,
+run on this project's own networks ([zoo.md](zoo.md)). This page is generated from the store (`make docs`): each number
+is a function of the records in `results/`, and `antiadv reproduce NAME` runs what is missing and prints the same.
+
+- **The networks are ours.** The authors' checkpoints are WideResNet-28-10 and -34-10, some trained with 500,000 extra
+  images; ours are smaller and trained for fewer epochs on CIFAR alone, so accuracies are lower from the start. What can
+  be compared is what the layer *changes*. Whoever has the checkpoints runs `--networks official:DIR`.
+- **The images** are the first of the test set, in its order; n says how many.
+- **Numbers** are in per cent, with 95 % intervals (Wilson's; Newcombe's for differences of paired samples), and the
+  paper's in round brackets behind them. A sample that the network gets wrong from the start counts as fallen.
+- **Every defended line has an adaptive column**, which the paper has not: the worst case of the line's other attacks in
+  the same ball and of an attack that knows the defence (`antiadv list attacks`, `adaptive`). Its gain is against the
+  bare network under the same attacks.
+- **Settings** are the paper's where it states them; where it is silent, the choice stands below the table.
+
+## Claim by claim
+
+{claims}
+## Table by table
+
+{tables}"""
+
+
+MOVED = 2.0  # points: what the paper prints as a difference, and sampling alone hardly makes
+
+
+def page(store: Store | str | Path) -> str:
+    from antiadv.experiments import EXPERIMENTS  # here, since the table of contents offers this page too
+
+    shelf = Shelf(_store(store))
+    tables = [section(name, fill(module.layout(Source()), shelf)) for name, module in EXPERIMENTS.items()]
+    return PAGE.format(claims=claims_table(claims(shelf)), tables="\n".join(tables))
+
+
+def _store(store: Store | str | Path) -> Store:
+    return store if isinstance(store, Store) else Store(store)
+
+
+# ---------------------------------------------------------------- claims
+
+
+def claims_table(found: Sequence[Claim]) -> str:
+    """A table of verdicts, then the numbers behind each."""
+    lines = ["| claim | verdict | checks passed | measured of |", "| --- | --- | --- | --- |"]
+    lines += [
+        f"| {c.name} | **{c.verdict}** | {sum(k.passes for k in c.measured)} of {len(c.measured)} "
+        f"| {len(c.measured)} of {len(c.checks)} |"
+        for c in found
+    ]
+    return "\n".join(lines) + "\n\n" + "\n".join(map(claim_section, found))
+
+
+def claim_section(c: Claim) -> str:
+    said = [f"### {c.name}: {c.verdict}", "", f"The paper: {c.paper}", "", f"The rule: {c.rule}", ""]
+    for title, passes in (("Passed", True), ("Failed", False)):
+        some = [str(check) for check in c.measured if check.passes == passes]
+        said += [f"- {title}: {'; '.join(some)}."] if some else []
+    missing = [str(check) for check in c.checks if check.found is None]
+    said += [f"- Not measured yet: {'; '.join(missing)}."] if missing else []
+    return "\n".join(said) + "\n"
+
+
+# ---------------------------------------------------------------- tables
+
+
+def section(name: str, filled: Filled) -> str:
+    grid = filled.grid()
+    notes = "".join(f"- {sentence}\n" for sentence in (*agreement(filled), *grid.sentences))
+    return f"### {grid.title}\n\n`antiadv reproduce {name}`\n\n{grid.markdown()}\n{notes}"
+
+
+def agreement(filled: Filled) -> list[str]:
+    """What of the paper's differences comes out, and what does not: by sign, and by size where both have a gain."""
+    said = [_gains(filled, data) for data in dict.fromkeys(labels(line)[0] for line in filled.layout.lines)]
+    moves = list(_moves(filled))
+    if moves:
+        agree = [ok for _, ok in moves]
+        odd = [name for name, ok in moves if not ok]
+        differ = f"; not for {join(odd)}" if odd else ""
+        said.append(
+            "Where the paper's number rises or falls by 2 points or more behind the defence, ours moves the same way "
+            f"in {sum(agree)} of {count(len(agree), 'number')}{differ}."
+        )
+    return [sentence for sentence in said if sentence]
+
+
+def _gains(filled: Filled, data: str) -> str:
+    pairs = [
+        (number.ours.value, number.paper)
+        for line, numbers in zip(filled.layout.lines, filled.numbers, strict=True)
+        if labels(line)[0] == data and (number := numbers.get("AA gain")) is not None
+        if isinstance(number.ours, Difference) and number.paper is not None
+    ]
+    if not pairs:
+        return ""
+    ours, paper = 100 * fmean(o for o, _ in pairs), fmean(p for _, p in pairs)
+    return (
+        f"Gain under AutoAttack on {data}, mean of the {count(len(pairs), 'line')} that both have: {ours:+.1f} points "
+        f"here, {paper:+.1f} in the paper."
+    )
+
+
+def _moves(filled: Filled) -> Iterator[tuple[str, bool]]:
+    """For each defended number whose bare one is known on both sides: does ours go where the paper's goes?"""
+    bare: dict[str, dict[str, Number]] = {}
+    for line, numbers in zip(filled.layout.lines, filled.numbers, strict=True):
+        if line.defence == defences.BARE:
+            bare[line.network.model] = dict(numbers)
+            continue
+        for heading, number in numbers.items():
+            before = bare.get(line.network.model, {}).get(heading)
+            if before is None or before.ours is None or number.ours is None:
+                continue
+            if before.paper is not None and number.paper is not None and abs(number.paper - before.paper) >= MOVED:
+                same = (number.ours.value - before.ours.value) * (number.paper - before.paper) > 0
+                yield f"{heading} of {line.network.name} {line.label}", same
+
+
+# ---------------------------------------------------------------- headline
+
+
+def headline(store: Store | str | Path) -> str:
+    """Table 3 in short, as Markdown: clean, AutoAttack and the adaptive attack, each bare → behind the layer."""
+    filled = fill(table_3.layout(Source()), Shelf(_store(store)))
+    both = list(zip(filled.layout.lines, filled.numbers, strict=True))
+    lines = [
+        f"| `{anti.network.name}` | {_arrow(f, g, 'clean')} | {_arrow(f, g, 'AA')} | {g['AA gain']} "
+        f"| {_arrow(f, g, 'adaptive')} | {g['adaptive gain']} |"
+        for (_, f), (anti, g) in zip(both[::2], both[1::2], strict=True)
+        if g["AA gain"].ours is not None
+    ]
+    if not lines:
+        return "Nothing is stored yet; `antiadv reproduce table-3` runs it.\n"
+    head = "| network | clean | AutoAttack | gain [95 %] (paper) | adaptive | gain [95 %] |"
+    return "\n".join([head, "| --- | --- | --- | --- | --- | --- |", *lines]) + "\n"
+
+
+def _arrow(bare: Mapping[str, Number], defended: Mapping[str, Number], heading: str) -> str:
+    """`44.1 → 68.0`"""
+    return " → ".join(numbers[heading].said[0] or NOTHING for numbers in (bare, defended))
