@@ -3,7 +3,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 
-.PHONY: demo test check format docs clean
+.PHONY: demo test check format docs paper bench clean
 
 demo: .venv/ready
 	$(BIN)/antiadv demo
@@ -24,6 +24,23 @@ format: .venv/ready
 docs: .venv/ready
 	$(BIN)/python scripts/make_docs.py
 
+# the paper from what is stored, in under a minute: docs/reproduction.md, and report/report.html to open in a browser
+paper: docs
+	$(BIN)/antiadv report --store results --out report --gallery 6
+
+# ours beside other people's attacks, on the CPU and in minutes; what is stored is not run again
+bench: .venv-bench/ready
+	.venv-bench/bin/python -W ignore benchmarks/parity.py --device cpu --jobs 'torchattacks-*,art-*,foolbox-*'
+
+# their pins clash with ours: an environment of their own, where our package brings no dependencies
+.venv-bench/ready: benchmarks/constraints.txt
+	$(PYTHON) -m venv .venv-bench
+	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check --constraint benchmarks/constraints.txt \
+		torch numpy scipy safetensors pillow pyautoattack foolbox adversarial-robustness-toolbox packaging
+	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
+		--constraint benchmarks/constraints.txt torchattacks --editable .
+	touch $@
+
 # the environment, with the versions that were tested; made anew when they change
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -31,4 +48,4 @@ docs: .venv/ready
 	touch $@
 
 clean:
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-bench .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,78 @@
+"""What each warning sign means and what to do about it, in words: for docs/flags.md, which is made of this, and for the
+report, which says it beside the signs it shows.
+
+EXPLAINED[rule]    →  Explanation: when it is raised, what it means, what to do; a rule of flags.py each
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Explanation:
+    raised: str
+    means: str
+    todo: str
+
+
+EXPLAINED = {
+    "adaptive_beats_white_box": Explanation(
+        "on a defence, an attack that goes round it (`transfer`, `bpda`, `eot`, `adaptive`, …) leaves fewer samples "
+        "standing than the worst case of all attacks that follow its own gradients in the same ball. Bare classifiers "
+        "are left out: there is nothing to go round.",
+        "The defence's gradients lead attacks astray, while its decisions have hardly moved. The accuracy under the "
+        "gradient attacks is not robustness.",
+        "Believe the lower number. Make sure that the gradient attack was as strong as the one inside (as many steps, "
+        "the same loss); if it was, report the adaptive accuracy and leave the other out.",
+    ),
+    "black_box_beats_white_box": Explanation(
+        "an attack that sees only scores or labels leaves fewer samples standing than the worst case of all attacks "
+        "with gradients, on the same classifier and ball.",
+        "Whoever sees more should do no worse. Either the gradients are masked, or the white-box attack is too weak: "
+        "too few steps, a loss that saturates, no restarts.",
+        "Run `apgd` with both losses, or `autoattack`. If they still lose, the gradients are masked: run `adaptive`.",
+    ),
+    "zero_gradients": Explanation(
+        "the gradient was exactly zero at least once for more than 5 % of the samples of which one was asked.",
+        "An ordinary network almost never has a gradient of exactly zero. A step that cannot be differentiated, or a "
+        "softmax so sure of itself that float32 rounds the rest away, gives the attack nothing to follow.",
+        "Use a loss on scores that does not saturate (`apgd:loss=dlr`), replace the step by a smooth one (`bpda`, "
+        "`smooth`), or attack the bare classifier (`transfer`).",
+    ),
+    "not_monotone": Explanation(
+        "more samples stand at a larger radius than at the next smaller one, or against a larger budget of queries "
+        "than a smaller one, for the same attack and seed.",
+        "Whatever fools at the smaller radius or budget is still allowed at the larger one. The attack did not find it "
+        "again: its step sizes or its schedule do not fit, or the defence is noisy.",
+        "Give the attack more steps and restarts at the larger radius, and take the worst case over both.",
+    ),
+    "unbounded_attack_fails": Explanation(
+        "the radius is infinite, or at least 0.5 in Linf, where every image can be made the same grey, the queries are "
+        "not limited, and significantly more than 1 % of the samples stand.",
+        "At such a radius every classifier can be fooled. An attack that fails here is being misled, and its numbers "
+        "at small radii are too good as well.",
+        "Do not report this attack on this classifier before it reaches zero here. Try `adaptive`, and one of the "
+        "decision-based attacks.",
+    ),
+    "changes_with_seed": Explanation(
+        "the same cell under two seeds leaves different accuracies.",
+        "The result depends on the luck of the attack's, or the defence's, dice. One run is not the worst case.",
+        "Use restarts, or several seeds, and count a sample as robust only where it stands in all of them.",
+    ),
+    "changes_with_draw": Explanation(
+        "for more than 5 % of the samples the judge's looks at the same image, clean or attacked, disagree on whether "
+        "the answer is right.",
+        "The defence is randomised, and its dice decide. An attacker who may try again will get through; plain "
+        "gradients are those of one draw.",
+        "Run the attack through `eot`, with more samples until the accuracy no longer falls.",
+    ),
+    "labels_differ": Explanation(
+        "the defence and the bare classifier give different labels to more than 1 % of the clean, or of the attacked, "
+        "images. This is a count, not an estimate.",
+        "The defence changes decisions, not only scores. On clean images that is a change of the product. On attacked "
+        "images `transfer` may miss what the defence moved.",
+        "Compare the clean accuracies. Where attacked labels differ, do not rest on `transfer` alone: run `bpda`, "
+        "`smooth` or `adaptive`, which test success on the defence itself.",
+    ),
+}

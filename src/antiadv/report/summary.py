@@ -1,0 +1,84 @@
+"""The gains of a whole store in a few lines: what every network says of a defence, from least to most.
+
+    by_defence(levels)   →  a sheet: a line per defence, a column per level of access
+    headline(levels)     →  a sentence for each defence that stands before the most networks, the adaptive word last
+
+`verdict.py` speaks of one network at a time; this is what is left when there are dozens of its sentences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from antiadv.core.threat import Access
+from antiadv.report.grid import NOTHING, count, join
+from antiadv.report.measures import Difference
+from antiadv.report.sheet import Entry, Sheet, code
+from antiadv.report.sheet import count as counted
+from antiadv.report.verdict import WHO, Level
+
+
+def by_defence(levels: Sequence[Level]) -> Sheet:
+    """In brackets, of how many networks; sorts by the least gain."""
+    seen = [access for access in Access if any(part.access == access for part in levels)]
+    lines = []
+    for defence, group in _by_defence(levels):
+        gains = [_entry([part for part in group if part.access == access]) for access in seen]
+        lines.append((code(defence), counted(len(_networks(group))), *gains))
+    heads = ("defence", "networks", *(WHO[access].removeprefix("an attacker who ") for access in seen))
+    return Sheet("defences", "Gains by defence, in points, from the least to the largest", heads, tuple(lines))
+
+
+def headline(levels: Sequence[Level]) -> list[str]:
+    groups = _by_defence(levels)
+    most = max((len(_networks(group)) for _, group in groups), default=0)
+    return [_sentence(defence, group) for defence, group in groups if len(_networks(group)) == most]
+
+
+def _by_defence(levels: Sequence[Level]) -> list[tuple[str, list[Level]]]:
+    """Those before the most networks first."""
+    found: dict[str, list[Level]] = {}
+    for part in levels:
+        found.setdefault(part.defence, []).append(part)
+    return sorted(found.items(), key=lambda item: -len(_networks(item[1])))
+
+
+def _networks(group: Sequence[Level]) -> set[tuple[str, str]]:
+    return {(part.data, part.model) for part in group}
+
+
+def _entry(at: Sequence[Level]) -> Entry:
+    if not at:
+        return Entry(NOTHING)
+    least = _ends(at)[0].value
+    return Entry(_span(at), round(100 * least, 4), small=f"({count(len(_networks(at)), 'network')})")
+
+
+def _ends(at: Sequence[Level]) -> tuple[Difference, Difference]:
+    gains = sorted((part.gain for part in at), key=lambda g: g.value)
+    return gains[0], gains[-1]
+
+
+def _span(at: Sequence[Level]) -> str:
+    low, high = (f"{100 * g.value:+.1f}" for g in _ends(at))
+    return low if low == high else f"{low} to {high}"
+
+
+def _sentence(defence: str, group: Sequence[Level]) -> str:
+    asking = [
+        f"{_span(at)} points against {WHO[access]} ({count(len(_networks(at)), 'network')})"
+        for access in Access
+        if access < Access.INTERNALS and (at := [part for part in group if part.access == access])
+    ]
+    said = f"`{defence}` gains {join(asking)}" if asking else f"`{defence}` was attacked by nobody who merely asks"
+    knowing = [part for part in group if part.access == Access.INTERNALS]
+    if not knowing:
+        return f"{said}; no adaptive attack is stored, so this says nothing of {WHO[Access.INTERNALS]}."
+    n = count(len(_networks(knowing)), "network")
+    gained = [part for part in knowing if part.gain.value > 0 and part.gain.p <= 0.05]
+    end = (
+        ": it is no answer to an adaptive attacker"
+        if not gained
+        else f", more than chance explains on {count(len(_networks(gained)), 'network')}"
+    )
+    return f"{said}; against {WHO[Access.INTERNALS]} it gains {_span(knowing)} points ({n}){end}."

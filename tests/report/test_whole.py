@@ -1,0 +1,383 @@
+"""A whole report: the same numbers as the tables and the store, what is missing said, and files that hold together."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+import torch
+from PIL import Image
+
+import antiadv
+from antiadv import experiments
+from antiadv.cli.__main__ import main
+from antiadv.core.ball import Linf
+from antiadv.core.errors import BadInput, BadSpec
+from antiadv.core.threat import Access
+from antiadv.evaluate import Store, World
+from antiadv.evaluate.cell import Cell
+from antiadv.experiments import gallery
+from antiadv.experiments.page import page
+from antiadv.experiments.whole import whole
+from antiadv.report import folder
+from antiadv.report.document import Document, raised
+from antiadv.report.explained import EXPLAINED
+from antiadv.report.flags import RULES
+from antiadv.report.measures import Difference
+from antiadv.report.summary import by_defence, headline
+from antiadv.report.verdict import Level
+from tests.evaluate.probes import RECEIPT, record
+from tests.report.stores import RUN, really_run, weaker, written
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    return World("cpu")
+
+
+@pytest.fixture(scope="module")
+def paper(tmp_path_factory: pytest.TempPathFactory, world: World) -> Path:
+    """Figure 4 and what it shares with others: AWP behind K = 1, 2, 3."""
+    root = tmp_path_factory.mktemp("paper")
+    written(root, "figure-4", world, weaker)
+    return root
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory, world: World) -> Path:
+    root = tmp_path_factory.mktemp("run")
+    really_run(root, world)
+    return root
+
+
+@pytest.fixture(scope="module")
+def made(paper: Path) -> Document:
+    return whole(paper)
+
+
+# ---------------------------------------------------------------- the paper
+
+
+def test_tables_hold_the_numbers_of_the_page(made: Document, paper: Path):
+    """docs/reproduction.md and the report are made of the same grids."""
+    text = page(paper)
+    shown = {part.sheet.name: part for part in made.tables}
+    assert {"figure-4", "figure-5", "table-3"} <= set(shown)
+    for part in made.tables:
+        assert part.sheet.markdown() in text
+        assert all(sentence in text for sentence in part.sentences)
+        assert part.command == f"antiadv reproduce {part.sheet.name}"
+
+
+def test_numbers_are_those_of_the_records(made: Document):
+    (figure,) = [part for part in made.tables if part.sheet.name == "figure-4"]
+    lines = {line[2].text: dict(zip(figure.sheet.head, line, strict=True)) for line in figure.sheet.lines}
+    assert (lines[""]["AA"].value, lines["K = 2"]["AA"].value) == (50.0, 80.0)
+    assert (lines["K = 2"]["AA gain"].value, lines["K = 2"]["AA gain"].paper) == (30.0, 18.68)
+    assert lines["K = 2"]["adaptive gain"].value == 0.0
+    assert figure.missing == ()
+    assert len(figure.sources) == 4 * 5  # bare and three K, under five attacks
+
+
+def test_what_is_missing_is_said(made: Document):
+    stored = [part.sheet.name for part in made.tables]
+    absent = [name for name in experiments.EXPERIMENTS if name not in stored]
+    assert "table-1" in absent
+    assert made.absent[0].startswith("Nothing is stored of `table-1`")
+    assert all(f"`{name}`" in made.absent[0] for name in absent)
+    (table,) = [part for part in made.tables if part.sheet.name == "table-3"]
+    assert f"{len(table.missing)} of `table-3`" in made.absent[1]
+    assert any("wrn16-4:awp" in said for said in table.missing)
+    assert made.absent[2].startswith("Cells that are stored with fewer samples than asked for: ")
+
+
+def test_claims_are_those_that_the_store_can_check(made: Document):
+    found = {claim.name: claim for claim in made.claims}
+    assert len(found) == 7
+    assert found["Gains under AutoAttack"].verdict == "holds"
+    assert found["Larger K, larger gain"].verdict == "does not hold"  # every K leaves the same
+    (passed,) = found["A gain for every α"].passed
+    assert passed.startswith("compact:awp, α = 0.15, AA +30.0 [")
+    assert len(found["A gain for every α"].missing) == 6
+    assert found["Better than small noise (SND)"].verdict == "not measured yet"
+    assert "Of the paper's 7 claims " in made.summary[-2]
+
+
+def test_the_verdict_comes_first_and_the_adaptive_word_last(made: Document):
+    first = made.summary[0]
+    assert first.startswith(
+        "`anti_adversary` gains +0.0 points against an attacker who sees scores (1 network) and +30.0"
+    )
+    assert first.endswith("it gains +0.0 points (1 network): it is no answer to an adaptive attacker.")
+    assert len(made.verdict) == 3
+
+
+def test_ablations_are_drawn_with_the_bare_network_and_the_papers(made: Document):
+    (figure,) = [f for f in made.figures if f.name == "ablations"]
+    panel = next(p for p in figure.panels if p.title.startswith("Figure 4"))
+    series = {s.label: s for s in panel.series}
+    assert series["AA"].y == (80.0, 80.0, 80.0)
+    assert series["AA, bare"].y == (50.0,)
+    assert series["AA, the paper's"].y == (74.47, 79.21)
+    assert series["adaptive"].y == (50.0, 50.0, 50.0)
+    assert panel.ticks == ((0.0, "1"), (1.0, "2"), (2.0, "3"))
+
+
+def test_names_choose_the_tables(paper: Path):
+    assert [part.sheet.name for part in whole(paper, ["figure-5"]).tables] == ["figure-5"]
+    with pytest.raises(BadSpec, match="no experiment 'table-9'"):
+        whole(paper, ["table-9"])
+
+
+# ---------------------------------------------------------------- any store
+
+
+def test_a_store_without_the_paper_makes_a_report_without_it(run: Path):
+    made = whole(run)
+    assert made.absent == ()
+    assert made.tables == ()
+    assert made.claims == ()
+    assert {figure.name.split("-")[0] for figure in made.figures} - {"cost"} == {"access", "queries", "radius"}
+    assert len(made.cells.lines) == len(made.sources.lines) == 2 * len(RUN)
+    folder.files(made)
+
+
+def test_bare_cells_alone_make_a_report(tmp_path: Path, paper: Path):
+    bare = [cell for cell in Store(paper).cells() if cell.defence == "none"]
+    for cell in bare:
+        Store(tmp_path).append(cell, Store(paper).read(cell), RECEIPT)
+    made = whole(tmp_path)
+    assert made.defences.lines == ()
+    assert made.verdict == ()
+    assert b"<h2" in folder.files(made)["report.html"]
+
+
+def test_an_empty_store_is_one_sentence(tmp_path: Path):
+    with pytest.raises(BadInput, match="holds no records"):
+        whole(tmp_path / "nowhere")
+
+
+def test_every_cell_says_how_it_was_made(run: Path):
+    made = whole(run)
+    head = made.sources.head
+    cells = {cell.key: cell for cell in Store(run).cells()}
+    for line in made.sources.lines:
+        said = dict(zip(head, (entry.text for entry in line), strict=True))
+        cell = cells[said["cell"]]
+        (receipt,) = Store(run).receipts(cell)
+        assert said["command"] == cell.command
+        assert cell.weights.removeprefix("sha256:").startswith(said["weights"])
+        assert cell.images.removeprefix("sha256:").startswith(said["images"])
+        assert (said["forward"], said["samples"]) == (f"{receipt.forwards:,}", "8")
+        assert f"torch {torch.__version__}" in said["versions"]
+    linked = {line[3].link for line in made.cells.lines}
+    assert linked == {line[0].place for line in made.sources.lines}
+
+
+def test_no_report_says_where_files_lay(tmp_path: Path, paper: Path):
+    """A store may have been made elsewhere, with a folder in the names of its data."""
+    cell = Store(paper).cells()[0]
+    moved = dataclasses.replace(cell, data="cifar10:dir=/secret/place")
+    Store(tmp_path).append(moved, Store(paper).read(cell), RECEIPT)
+    assert not [name for name, content in folder.files(whole(Store(tmp_path))).items() if b"secret" in content]
+
+
+# ---------------------------------------------------------------- gains in short
+
+
+def level(model: str, defence: str, access: Access, gain: float, p: float = 1e-9) -> Level:
+    return Level("d", model, defence, Linf(0.1), access, ("a",), Difference(gain, gain, gain, 1, 0, p, 9), None)
+
+
+def test_the_defence_before_the_most_networks_speaks():
+    found = [
+        level("m", "one", Access.GRADIENTS, 0.5),
+        level("m", "two", Access.GRADIENTS, 0.2),
+        level("n", "two", Access.GRADIENTS, 0.1),
+        level("n", "two", Access.INTERNALS, 0.05),
+        level("m", "two", Access.INTERNALS, 0.0, 1.0),
+    ]
+    assert headline(found) == [
+        "`two` gains +10.0 to +20.0 points against an attacker who has gradients (2 networks); against an attacker who "
+        "knows the defence it gains +0.0 to +5.0 points (2 networks), more than chance explains on 1 network."
+    ]
+    assert [[str(e) for e in line] for line in by_defence(found).lines] == [
+        ["two", "2", "+10.0 to +20.0 (2 networks)", "+0.0 to +5.0 (2 networks)"],
+        ["one", "1", "+50.0 (1 network)", "–"],
+    ]
+    assert headline(found[:1])[0].endswith("says nothing of an attacker who knows the defence.")
+    assert headline([]) == []
+
+
+def test_every_rule_is_explained_and_flags_are_gathered_by_rule(made: Document, paper: Path):
+    assert list(EXPLAINED) == list(RULES)
+    flags = antiadv.report(paper).flags
+    assert [(part.name, list(part.sentences)) for part in made.flags] == [
+        (name, [f.sentence for f in flags if f.name == name]) for name in RULES if any(f.name == name for f in flags)
+    ]
+    assert sum(len(part.sentences) for part in raised(flags)) == len(flags) > 0
+
+
+# ---------------------------------------------------------------- the gallery
+
+
+def test_a_gallery_shows_what_was_attacked(world: World):
+    found = gallery.made(2, world)
+    assert len(found.exhibits) == 2 * len(gallery.TRIED)
+    for e in found.exhibits:
+        before, change, after = (Image.open(io.BytesIO(png)) for png in (e.before, e.change, e.after))
+        assert before.size == change.size == after.size == (32, 32)
+        f, g = e.answers["f"], e.answers["g"]
+        assert (f[0].label, f[0].right, g[0].label, g[0].right) == (e.truth, True, e.truth, True)
+        x, z = (torch.frombuffer(bytearray(image.tobytes()), dtype=torch.uint8).int() for image in (before, after))
+        assert 0 < (x - z).abs().max() <= 9  # 8/255, and half a step of rounding on either side
+        assert e.factor == pytest.approx(255 / 16, rel=1e-3)
+    assert [e.sample for e in found.exhibits[::2]] == [e.sample for e in found.exhibits[1::2]]
+    with pytest.raises(BadInput, match="1 to 100 images; found 0"):
+        gallery.made(0, world)
+
+
+def test_kept_images_are_shown_with_what_the_records_say(run: Path, world: World):
+    found = gallery.kept(Store(run), world)
+    records = {
+        (cell.attack, r.sample): r
+        for cell in Store(run).cells()
+        if cell.defence != "none"
+        for r in Store(run).read(cell)
+    }
+    assert {e.attack for e in found.exhibits} == {a for a, _ in RUN}
+    classes = world.data("cifar10:test").classes
+    for e in found.exhibits:
+        r = records[e.attack, e.sample]
+        before, after = e.answers["g"]
+        assert (before.label, after.label) == (classes[r.clean], classes[r.attacked])
+        assert after.confidence == pytest.approx(r.attacked_confidence, rel=2e-3)
+        assert e.answers["f"][1].label == classes[r.base_attacked]
+
+
+def test_kept_images_of_other_weights_are_not_shown_but_named(tmp_path: Path, run: Path, world: World):
+    cell = next(c for c in Store(run).cells() if c.defence != "none")
+    other = dataclasses.replace(cell, weights="sha256:" + "0" * 64)
+    Store(tmp_path).append(other, Store(run).read(cell), RECEIPT, torch.zeros(8, 3, 32, 32))
+    found = gallery.kept(Store(tmp_path), world)
+    assert found.exhibits == ()
+    assert "other weights here" in found.about
+
+
+def test_kept_images_that_cannot_be_read_are_named(tmp_path: Path, run: Path, world: World):
+    cell = next(c for c in Store(run).cells() if c.defence != "none")
+    path = Store(tmp_path).append(cell, Store(run).read(cell), RECEIPT, torch.zeros(8, 3, 32, 32))
+    next(path.parent.glob("*.safetensors")).write_bytes(b"broken")
+    assert "000000-000007-8.safetensors cannot be read as images" in gallery.kept(Store(tmp_path), world).about
+
+
+def test_no_images_no_word(paper: Path, world: World):
+    assert gallery.kept(Store(paper), world) == gallery.Gallery("")
+
+
+# ---------------------------------------------------------------- files
+
+
+def test_a_folder_holds_everything_and_every_file_is_sound(made: Document, tmp_path: Path):
+    files = folder.write(made, tmp_path / "out")
+    names = {str(path.relative_to(tmp_path / "out")) for path in files}
+    assert files[0].name == "report.html"
+    assert {"report.md", "report.json", "tables/figure-4.csv", "tables/figure-4.tex", "tables/cells.csv"} <= names
+    for path in files:
+        if path.suffix == ".svg":
+            ET.parse(path)
+    said = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert said["tables"]["figure-4"]["lines"][2]["AA gain"]["value"] == 30.0
+    assert said["summary"] == list(made.summary)
+    assert set(said["files"]) == names
+    rows = list(csv.DictReader((tmp_path / "out" / "tables" / "figure-4.csv").read_text().splitlines()))
+    assert rows[2]["AA gain paper"] == "18.68"
+    text = (tmp_path / "out" / "report.md").read_text()
+    for linked in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", text):
+        assert (tmp_path / "out" / linked).is_file()
+    assert not list((tmp_path / "out").rglob("*.tmp"))
+
+
+def test_what_an_earlier_report_wrote_goes_and_other_files_stay(made: Document, tmp_path: Path):
+    first = folder.write(made, tmp_path)
+    drawn = [path for path in first if path.suffix == ".svg"]
+    mine = [tmp_path / "figures" / "mine-1.svg", tmp_path / "tables" / "mine.csv"]
+    for path in mine:
+        path.write_text("")
+    assert drawn
+    folder.write(dataclasses.replace(made, figures=()), tmp_path)
+    assert not [path for path in drawn if path.exists()]
+    assert all(path.exists() for path in (*mine, tmp_path / "tables" / "cells.csv"))
+
+
+@pytest.mark.parametrize(
+    "said", ["no json", "[]", '{"files": 3}', '{"files": ["../outside.csv", "tables/../../x.csv"]}']
+)
+def test_a_list_that_is_not_ours_removes_nothing(said: str, made: Document, tmp_path: Path):
+    outside = tmp_path / "outside.csv"
+    outside.write_text("")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "report.json").write_text(said)
+    folder.write(made, tmp_path / "out")
+    assert outside.exists()
+
+
+def test_the_same_store_gives_the_same_bytes(paper: Path):
+    assert folder.files(whole(paper)) == folder.files(whole(paper))
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(made: Document, tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BadInput, match=r"cannot be written to .*; name another folder with --out"):
+        folder.write(made, tmp_path / "file")
+
+
+def test_the_command(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    out = tmp_path / "out"
+    assert main(["report", "--store", str(run), "--out", str(out), "--gallery", "1"]) == 0
+    assert f"open {out / 'report.html'} in a browser." in capsys.readouterr().out
+    assert len(list((out / "gallery").iterdir())) == 3 * len(gallery.TRIED)
+    assert main(["report", "--store", str(run), "--out", str(out), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert str(out / "report.html") in said["files"]
+    assert len(said["cells"]) == 2 * len(RUN)
+    assert main(["report", "--store", str(run), "--gallery", "1"]) == 2
+    assert capsys.readouterr().err == "antiadv: a gallery needs a folder to be written to; name one with --out.\n"
+
+
+def test_without_jinja_one_sentence_names_the_extra(run: Path, tmp_path: Path):
+    code = (
+        "import sys; sys.modules['jinja2'] = None\n"
+        "from antiadv.cli.__main__ import main\n"
+        f"sys.exit(main(['report', '--store', {str(run)!r}, '--out', {str(tmp_path / 'out')!r}]))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "needs the package jinja2" in done.stderr
+    assert "antiadv[report]" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_name_is_shown_and_never_run(tmp_path: Path, paper: Path):
+    bad = "</title><script>alert(1)</script>&\"'`|$x$"
+    cell = Store(paper).cells()[0]
+    for defence in ("none", "anti_adversary"):
+        odd = dataclasses.replace(cell, model=bad, defence=defence, attack="square", threat=_asked(cell))
+        Store(tmp_path).append(odd, [record(i, queries=3) for i in range(9)], RECEIPT)
+    text = folder.files(whole(Store(tmp_path)))["report.html"].decode()
+    assert "<script>alert" not in text
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
+    assert text.count("<script>") == 1
+
+
+def _asked(cell: Cell) -> antiadv.Threat:
+    return antiadv.Threat(cell.threat.ball, Access.SCORES, 100)
