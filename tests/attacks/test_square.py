@@ -88,7 +88,7 @@ def test_start_and_proposals_lie_on_the_sphere_inside_the_box(shape: tuple[int, 
     assert torch.allclose(ball.distance(x, z), torch.tensor(0.3, dtype=torch.float64))
     for t, side in enumerate((min(shape[1:]), 3, 1)):
         sides = torch.full((1, 1, 1, 1), min(side, *shape[1:]))
-        z = square._exchange(x, z, ball, draws.fold(t + 1), sides)
+        z = square._exchange(x, z, ball, square._roll_twice(draws.fold(t + 1), shape[0]), sides)
         moved = ball.distance(x, z)
         assert (moved <= 0.3 + 1e-12).all()
         assert side == 1 or torch.allclose(moved, torch.tensor(0.3, dtype=torch.float64))
@@ -113,9 +113,10 @@ def test_an_exchange_moves_all_of_one_window_and_all_of_the_unused_norm_to_anoth
     x = torch.full((n, 3, 16, 16), 0.5, dtype=torch.float64)
     z = ball.project(x, x + 0.01 * dice.fold(9).normal(3, 16, 16).double())
     d, sides = z - x, torch.full((1, 1, 1, 1), side)
-    new = square._exchange(x, z, ball, dice, sides) - x
-    to, _, _ = square._window(dice.fold(0), sides, 16, 16)
-    out, _, _ = square._window(dice.fold(1), sides, 16, 16)
+    rolled = square._roll_twice(dice, 3)
+    new = square._exchange(x, z, ball, rolled, sides) - x
+    to, _, _ = square._window(*rolled[:2], sides, 16, 16)
+    out, _, _ = square._window(*rolled[2:4], sides, 16, 16)
     assert (to.flatten(1).sum(1) == side**2).all()
     rest = (~(to | out)).expand_as(d)
     torch.testing.assert_close(new[rest], d[rest])
@@ -198,3 +199,15 @@ def test_one_query_for_the_start_and_one_a_proposal() -> None:
         Square(steps=20)(Oracle(spy, Threat(ball, Access.SCORES), ledger), toy.x, toy.y, ball, Draws.of(0, toy.y))
         assert ledger.queries.tolist() == [21] * 6
         assert spy.seen == 126
+
+
+@pytest.mark.parametrize("ball", [antiadv.Linf(0.1), antiadv.L2(0.5)], ids=str)
+def test_dice_rolled_ahead_are_those_of_each_step(ball: antiadv.Ball, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many proposals are rolled at once, the attack makes the same ones."""
+    x = Draws.of(1, torch.arange(3)).uniform(3, 8, 8)
+    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 4)).eval()
+    y = net(x).argmax(1)
+    whole = antiadv.attack(net, x, y, "square:steps=40", ball)
+    for ahead in (1, 7):
+        monkeypatch.setattr(square, "AHEAD", ahead)
+        assert torch.equal(antiadv.attack(net, x, y, "square:steps=40", ball).images, whole.images)

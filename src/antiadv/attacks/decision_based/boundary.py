@@ -8,12 +8,16 @@
     accept     z ← w if w fools and is closer
     adapt      of the last 100 q asked more than 1/2 fooled: σ and τ grow by a;  fewer than 1/5: both shrink by a
                of the last 30 w more than 1/4 fooled: τ grows by a;  fewer than 1/10: it shrinks by a.
-               A count begins anew when it was acted on; it stops when τ < 1e-7                            (3)
+               A count begins anew when it was acted on                                                    (3)
+               τ < σ/1000: w is as good as q, so it is q that does not fool; σ shrinks by a, and τ ← σ     (4)
+    stop       when σ < 1e-7
 
 Notation:   σ → `around`, τ → `towards`, a → `adaptation`; both steps are shares of r.
 Cost:       one query for x, 1 … `tries` for the start and 10 to go back, then one a step and every tenth step one more.
 Departures: the rules are those of foolbox 3, for samples of their own: it shares one draw of n over the batch. Every w
-            counts for (3), there every tenth. A q that fools and is closer, because it was clipped, is kept.
+            counts for (3), there every tenth. A q that fools and is closer, because it was clipped, is kept. The first
+            steps are five times foolbox's: within a few hundred queries short ones have no time to grow. (4) is ours:
+            there τ dwindles before a hundred q have told that σ is too long, and the walk stops too early.
 """
 
 from __future__ import annotations
@@ -34,22 +38,23 @@ from antiadv.core.threat import Access
 START = 2.0**-10  # how close to the boundary it starts, as a share of the way
 LOOK = 10  # steps between two looks at q
 CONVERGED = 1e-7
+VAIN = 1e-3  # τ that much smaller than σ: w is as good as q, and q does not fool
 
 
 @dataclass(frozen=True)
 class Boundary:
-    """foolbox's setting: both steps 0.01, grown and shrunk by 1.5."""
+    """Both steps 0.05 at first, grown and shrunk by 1.5; foolbox begins with 0.01."""
 
     steps: int = 25_000
-    around: float = 0.01
-    towards: float = 0.01
+    around: float = 0.05
+    towards: float = 0.05
     adaptation: float = 1.5
     tries: int = 100
 
     access: ClassVar[Access] = Access.LABELS
     norms: ClassVar[frozenset[float]] = frozenset({2})
     minimal: ClassVar[bool] = True
-    edition: ClassVar[int] = 1
+    edition: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         at_least(0, steps=self.steps, tries=self.tries, around=self.around, towards=self.towards)
@@ -63,7 +68,7 @@ class Boundary:
         towards = torch.full_like(nearest.distance, self.towards)
         q_counts, w_counts = _Window(len(x), 100, x.device), _Window(len(x), 30, x.device)
         for t in range(1, self.steps + 1):
-            rows = rows[nearest.going(rows) & (towards[rows] >= CONVERGED)]
+            rows = rows[nearest.going(rows) & (around[rows] >= CONVERGED)]
             if not len(rows):
                 break
             q, w = propose(x[rows], nearest.z[rows], draws[rows].fold(t), around[rows], towards[rows])
@@ -73,6 +78,9 @@ class Boundary:
             both = self.adaptation ** q_counts.verdict(rows, 0.2, 0.5)  # (3)
             around[rows] *= both
             towards[rows] *= both * self.adaptation ** w_counts.verdict(rows, 0.1, 0.25)
+            vain = towards[rows] < VAIN * around[rows]  # (4)
+            around[rows] = torch.where(vain, around[rows] / self.adaptation, around[rows])
+            towards[rows] = torch.where(vain, around[rows], towards[rows])
         return nearest.z
 
 
