@@ -1,5 +1,6 @@
 """Write the pages that are made of facts: the zoo (its cards), the catalogue (registries), the flags (what a report
-says of them), the theory (experiments), parity (stored comparisons).
+says of them), the theory (experiments), parity and benchmarks (stored
+comparisons).
 
 make_docs.py            write what differs
 make_docs.py --check    say what differs, and fail
@@ -8,6 +9,7 @@ make_docs.py --check    say what differs, and fail
 from __future__ import annotations
 
 import json
+import statistics
 import sys
 import textwrap
 from collections.abc import Iterable
@@ -43,7 +45,7 @@ from the cards beside the weights (`make docs`).
 |---|---|---|---|---|---|---|---|---|
 {rows}
 
-## How each was made
+## How each was made, and its limits
 
 {commands}
 """
@@ -62,15 +64,12 @@ def row(card: Card) -> str:
 
 
 def made(card: Card) -> str:
-    note = NOTES.get(card.name, "")
-    return f"- `{card.spec}`: `{card.command}`{' ' + note if note else ''}"
+    return f"- `{card.spec}`: `{card.command}` " + " ".join([*card.more["limits"], NOTES.get(card.name, "")]).strip()
 
 
 NOTES = {
-    "compact-cifar10-self_ensemble": "The accuracies are those of ten noisy passes averaged, behind the "
-    "`self_ensemble` defence; as loaded, without it, the network is silent and deterministic. PGD is done at the first "
-    "image that fools once, and noise lets some fool by luck, while the judge wants the majority of ten looks: an "
-    "attacker who averages (`eot`) leaves less.",
+    "compact-cifar10-self_ensemble": "PGD is done at the first image that fools once, and noise lets some fool by "
+    "luck, while the judge wants the majority of ten looks: hence the accuracy left here.",
     "compact-cifar10-hydra": "90 % of the weights of every layer are zero.",
 }
 
@@ -249,7 +248,7 @@ where every comparison is one file of facts by sample, written by `benchmarks/pa
 
 {summary}
 {sections}
-## How each was made
+## How each was made, and its limits
 
 Networks are named in [the zoo](zoo.md); the digests of weights and images, the versions and every sample are in the
 files.
@@ -277,8 +276,8 @@ PARTS = {
         "ART, the adversarial robustness toolbox",
         "Square and SimBA are given as many queries a sample as theirs sends for one that stands; for SimBA, which has "
         "no radius, the ball is wider than its 300 steps can leave. In attacks on labels both begin at the same noise, "
-        "and ours is given, per sample, the mean of what theirs sent; `boundary` is compared with its default first "
-        "steps, which are foolbox's, and with longer ones.",
+        "and ours is given, per sample, the mean of what theirs sent. The first steps of `boundary` were chosen with "
+        "an eye on some of these images.",
     ),
     "foolbox": (
         "foolbox",
@@ -351,11 +350,162 @@ def percent(share: dict[str, float]) -> str:
     return f"{100 * share['value']:.1f} [{100 * share['low']:.1f}, {100 * share['high']:.1f}]"
 
 
+BENCHMARKS = """# Benchmarks
+
+How fast is it, beside other people's code? Ours and theirs on the same network, images and machine, in one run and in
+turn, each repeated; and what each side reached, judged by the same code. This page is generated from `results/bench`
+(`make docs`), where every job is one file, written by `benchmarks/speed.py`.
+
+- *times faster* is the time of theirs over that of ours: the median over the repeats [least, greatest]. On a GPU it is
+  time on the wall, the device waited for; on a CPU processor time, on one thread, since other work shared the machine,
+  and a thread that waits for another spends it too.
+- *by ours*, *by theirs*: robust accuracy in per cent, or the median L2 distance, of the images that were timed; *target
+  met* asks that ours is as fast as the target and as strong as *allowed*: an accuracy not higher by more points, a
+  distance not longer by more. So few images say little about strength: [parity](parity.md) has more of them.
+- *passes* are images through the bare network, forward + backward, ours / theirs.
+- *compiled* is ours on a network compiled first, which is not the default. *once* is what is needed before the first
+  run and then kept, as a share of one run: compilation, on a GPU graphs too; it is not in the ratio.
+
+{summary}
+{sections}
+## How each was made
+
+The digests of weights and images, the versions and every repeat are in the files.
+
+{commands}
+"""
+
+
+def benchmarks() -> str:
+    sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks"))
+    import speed  # which jobs there are, it alone knows
+
+    sys.path.pop()
+    folder = ROOT / "results" / "bench"
+    found = speed.stored(folder)
+    latency = json.loads((folder / "latency.json").read_text()) if (folder / "latency.json").exists() else None
+    races = [facts for facts in found if facts["kind"] != "overhead"]
+    sections = []
+    for kind, title in (("cuda", "On a GPU"), ("cpu", "On a CPU")):
+        here = [facts for facts in races if (facts["device"] == "cpu") == (kind == "cpu")]
+        names = [race.name for race in speed.RACES.values() if race.target(kind) is not None]
+        missing = [name for name in names if name not in {facts["job"] for facts in here}]
+        said = f"Run on: {', '.join(sorted({facts['device'] for facts in here}))}.\n\n" if here else ""
+        rows = [row for facts in here for row in raced(facts)]
+        said += table(rows) if rows else ""
+        sections.append(f"## {title}\n\n{said}{not_yet(missing)}")
+    sections.append(f"## The layer's latency\n\n{latencies(latency)}")
+    shares = [facts for facts in found if facts["kind"] == "overhead"]
+    sections.append("## The engine's own overhead\n\n" + ("\n".join(map(outside, shares)) or not_yet(["overhead"])))
+    commands = [f"- `{facts['command'].removeprefix('python ')}`" for facts in found]
+    if latency is not None:
+        commands.append(f"- `benchmarks/speed.py --jobs latency --device cuda --precision {latency['precision']}`")
+    return BENCHMARKS.format(
+        summary=reached(found, latency), sections="\n".join(sections), commands="\n".join(commands) or "None is stored."
+    )
+
+
+def not_yet(missing: list[str]) -> str:
+    return f"\nNot run yet: {', '.join(f'`{name}`' for name in missing)}.\n" if missing else ""
+
+
+def reached(found: list[dict[str, Any]], latency: dict[str, Any] | None) -> str:
+    """How many targets are met, and every one that is not, by name."""
+    every = {f"{facts['job']} ({facts['device']}, {facts['precision']})": facts["verdict"] for facts in found}
+    if latency is not None:
+        every[f"latency ({latency['device']}, {latency['precision']})"] = latency["verdict"]
+    short = [name for name, verdict in every.items() if not verdict["met"]]
+    said = f"**{len(every) - len(short)} of {len(every)} stored jobs meet their target.**"
+    return said + (" These do not:\n\n" + "\n".join(f"- {name}" for name in short) if short else "") + "\n"
+
+
+def raced(facts: dict[str, Any]) -> Iterable[dict[str, str]]:
+    """A row for ours, and one for ours compiled."""
+    for side, row in facts["verdict"]["sides"].items():
+        (check,) = row["checks"]
+        if "ratio" in check:
+            ours, theirs = (f"{check[who]:.3g}" for who in ("ours", "theirs"))
+            allowed = f"× {check['allowed']:g}"
+        else:
+            ours, theirs = (f"{100 * check[who]['value']:.1f}" for who in ("ours", "theirs"))
+            allowed = f"{facts['points']:+g}"
+        passes = (f"{facts[who]['forwards']:,} + {facts[who]['backwards']:,}" for who in (side, "theirs"))
+        cells = {
+            "network": facts["model"] + (f" behind `{facts['layer']}`" if facts["layer"] else ""),
+            "ours": f"`{facts[side]['attack']}`" + (", compiled" if side == "compiled" else ""),
+            "theirs": f"{facts['peer'].split()[0]} `{facts['theirs']['attack']}`",
+            "samples": str(len(facts["ids"])),
+            "times faster": ranged(row["times_faster"]),
+            "target": "" if facts["target"] is None else f"{facts['target']:g}",
+            "by ours": ours,
+            "by theirs": theirs,
+            "allowed": allowed,
+            "passes": " / ".join(passes),
+            "once": f"{facts['setup'][side]:.2g}",
+        }
+        if facts["seconds"] is not None:
+            middle = (f"{statistics.median(facts['seconds'][who]):.1f}" for who in (side, "theirs"))
+            cells |= {"precision": facts["precision"], "seconds": " / ".join(middle)}
+        yield cells | {"target met": answered(row["met"])}
+
+
+def latencies(found: dict[str, Any] | None) -> str:
+    if found is None:
+        return not_yet(["latency"]).lstrip()
+    rows = [
+        {
+            "batch": batch,
+            "times faster than the authors' structure": ranged(row["faster_than_authors"]),
+            "target": f"{verdict['faster']:g}",
+            "met": answered(verdict["fast"]),
+            "times its floor": ranged(row["times_the_floor"]),
+            "at most": f"{verdict['floor']:g}",
+            "floor met": answered(verdict["near"]),
+        }
+        | {f"{side}, ms": f"{row['milliseconds'][side][1]:.2f}" for side in ("ours", "authors", "forward")}
+        for batch, row, verdict in (
+            (batch, row, found["verdict"]["batches"][batch]) for batch, row in found["batches"].items()
+        )
+    ]
+    said = (
+        f"K = {found['steps']} on `{found['model']}`, {found['precision']}, on: {found['device']}. The floor is "
+        f"{2 * found['steps'] + 1} forwards of the network, captured as ours is; medians of {found['repeats']} calls "
+        "in turn, the ratios of five rounds of them."
+    )
+    return f"{textwrap.fill(said, 120)}\n\n{table(rows)}"
+
+
+def outside(facts: dict[str, Any]) -> str:
+    shares = facts["verdict"]["shares"]
+    said = (
+        "The share of processor time that one `attack()` spends outside the network's passes, judge and bookkeeping "
+        f"included: every attack with its defaults and {facts['queries']} queries for each of {facts['samples']} "
+        f"samples, on `{facts['model']}`; those that open a defence, on the layer in front of it. The target is below "
+        f"{100 * facts['target']:g} %: **{'met' if facts['verdict']['met'] else 'not met'}**. Median over the repeats "
+        "[least, greatest], in per cent:"
+    )
+    rows = [
+        {"name": name, "outside the passes": ranged(share, 100), "met": answered(share["median"] < facts["target"])}
+        for name, share in shares.items()
+    ]
+    return f"{textwrap.fill(said, 120)}\n\n{table(rows)}"
+
+
+def ranged(spread: dict[str, float], scale: float = 1) -> str:
+    form = ".1f" if scale > 1 else ".2f"
+    return "{} [{}, {}]".format(*(f"{scale * spread[key]:{form}}" for key in ("median", "low", "high")))
+
+
+def answered(met: bool) -> str:
+    return "yes" if met else "**no**"
+
+
 PAGES = {
     "docs/zoo.md": zoo,
     "docs/catalogue.md": lists,
     "docs/flags.md": flags,
     "docs/parity.md": parity,
+    "docs/benchmarks.md": benchmarks,
     "docs/theory.md": theory_page,
     "docs/reproduction.md": reproduction,
 }

@@ -25,7 +25,7 @@ from antiadv.models import Accuracy, Card
 from antiadv.models.card import write_card
 from antiadv.models.loaders import weights_folders, zoo_folder
 from antiadv.report.measures import right, standing
-from antiadv.train import interval
+from antiadv.train import interval, parse
 
 BALL = Linf(8 / 255)
 EMBEDDED = 1000  # the images of CIFAR-10 that come with the package: a user can see a card's accuracy on them
@@ -47,7 +47,8 @@ def measured(card: Card, cell: Cell, store: Store) -> Card:
     embedded = [r for r in records if r.sample < EMBEDDED and card.data["name"] == "cifar10"]
     first = {"embedded": {"hits": sum(map(right, embedded)), "total": len(embedded)}} if embedded else {}
     stated = _stated(clean, len(records), how | first), _stated(robust, len(records), how)
-    return dataclasses.replace(card, clean=stated[0], pgd20=stated[1])
+    limits = list(parse(card.more["recipe"]).limits)
+    return dataclasses.replace(card, clean=stated[0], pgd20=stated[1], more={**card.more, "limits": limits})
 
 
 def _stated(hits: int, total: int, how: dict[str, Any]) -> Accuracy:

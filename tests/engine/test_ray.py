@@ -98,7 +98,7 @@ def _refuses_another_version() -> None:
 
     (job, *_) = plan(ASKED, lambda cell: set(), 10)
     images = ray.put(world().data("cifar10:test"))
-    worker = _Worker("cpu", {}, {"cifar10:test": images}, 256, False)
+    worker = _Worker("cpu", {}, {"cifar10:test": images}, 256, False, False)
     refused = worker.run(job, "another key")
     assert isinstance(refused, Failure)
     assert "Install the same antiadv on every node" in refused.sentence

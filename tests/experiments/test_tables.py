@@ -514,7 +514,7 @@ def test_a_table_is_run_resumed_shown_and_listed(capsys: pytest.CaptureFixture[s
     store = Store(tmp_path)
     at_hand = {models.canonical(card.spec) for card in models.cards()} & {"compact:awp", "wrn16-4:awp"}
     assert len(store.cells()) == 6 * len(at_hand)
-    files = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*.gz")}
+    files = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*.xz")}
     assert len(files) == 6 * len(at_hand)
 
     shown = said["experiments"]["table-4"]["lines"][0]["numbers"]
@@ -529,7 +529,7 @@ def test_a_table_is_run_resumed_shown_and_listed(capsys: pytest.CaptureFixture[s
 
     assert main(["reproduce", *args]) == 0  # resumes: nothing is left to do
     out = capsys.readouterr().out
-    assert {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*.gz")} == files
+    assert {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*.xz")} == files
     for part in ("Table 4: AWP under decision-based attacks", "AWP, compact:awp", "(86.0)", "BA, L2 0.5"):
         assert part in out
 
@@ -562,7 +562,7 @@ def test_the_script_runs_what_fits_and_goes_on_later(
     assert "10 of 10 cells are whole, 0 failed" in out
     cells = Store(tmp_path).cells()
     assert {len(Store(tmp_path).read(c)) for c in cells} == {3}
-    assert len(list(tmp_path.rglob("*.gz"))) == 20  # shard by shard
+    assert len(list(tmp_path.rglob("*.xz"))) == 20  # shard by shard
     assert "3/3" in run("--list")
     assert out.count("samples, clean") == 10
     filled = experiments.filled("table-3", tmp_path, samples=3)

@@ -50,6 +50,7 @@ def publish(
         pgd20=_stated(pgd_accuracy(classifier, x, y), {"attack": full_text(PGD()), "threat": str(BALL), "seed": 0}),
         weights=weights,
         more={
+            "limits": list(recipe.limits),
             "parameters": sum(p.numel() for p in net.parameters()),
             "torch": torch.__version__,
             "python": platform.python_version(),

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -33,6 +34,11 @@ class Hydra(Recipe):
     keep: float = 0.1
     shares: tuple[float, ...] = (0.55, 0.1, 0.35)
     rates: tuple[float, ...] = (1.0, 1.0, 0.5)
+
+    limits: ClassVar[tuple[str, ...]] = (
+        *Recipe.limits,
+        "Its zeros save bytes on disk, and no time: it runs as a dense network.",
+    )
 
     def __post_init__(self) -> None:
         if not 0 < self.keep <= 1:

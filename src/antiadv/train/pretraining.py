@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +29,11 @@ class Pretraining(Recipe):
     recipe: Recipe = PGD()
     share: float = 0.65
     rate: float = 0.25
+
+    limits: ClassVar[tuple[str, ...]] = (
+        *Recipe.limits,
+        "It was pre-trained on another small data set, where the paper's was on ImageNet.",
+    )
 
     def __post_init__(self) -> None:
         if not (0 < self.share < 1 and self.rate > 0):

@@ -14,7 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -38,7 +38,12 @@ class Loss(NamedTuple):
 
 
 class Recipe(ABC):
-    """Base of all recipes. Only `loss` must be written."""
+    """Base of all recipes. Only `loss` must be written. `limits` are what whoever uses its networks must know."""
+
+    limits: ClassVar[tuple[str, ...]] = (
+        "It was trained against one radius of one norm; others were not looked at.",
+        "Robust accuracies are what attacks could not break: they certify nothing.",
+    )
 
     def perturb(self, net: nn.Module, batch: Batch) -> Tensor:
         return batch.x

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +26,11 @@ from antiadv.train.recipe import Loss, Phase, Recipe
 @dataclass(frozen=True)
 class SelfEnsemble(Recipe):
     passes: int = 10
+
+    limits: ClassVar[tuple[str, ...]] = (
+        "Its noise hides gradients and moves few decisions: an attacker who averages over it breaks nearly all.",
+        "As loaded it is silent; the accuracies are those behind the `self_ensemble` defence.",
+    )
 
     def __post_init__(self) -> None:
         if self.passes < 1:
