@@ -1,0 +1,319 @@
+"""benchmarks/speed.py on tiny jobs: it writes, resumes, divides and judges right; both structures of the layer are one
+function; and what is stored under results/bench says of itself what its facts say."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any  # what a json file holds
+
+import pytest
+import torch
+
+from antiadv import AntiAdversary, attacks, data, models
+from antiadv.attacks.cascade import Cascade
+from antiadv.core.errors import BadInput, BadSpec
+from antiadv.evaluate import speed as engines
+
+ROOT = Path(__file__).resolve().parents[2]
+CPU = torch.device("cpu")
+HOP = "hop_skip_jump-foolbox-batch-compact-trades"
+
+
+@pytest.fixture(scope="module")
+def bench() -> Iterator[ModuleType]:
+    sys.path.append(str(ROOT / "benchmarks"))
+    yield importlib.import_module("speed")
+    sys.path.remove(str(ROOT / "benchmarks"))
+
+
+@pytest.fixture(scope="module")
+def docs(bench: ModuleType) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("make_docs", ROOT / "scripts" / "make_docs.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+# ---------------------------------------------------------------- a job, from the command line
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    out = tmp_path_factory.mktemp("bench")
+    return out / f"{HOP}-cpu.json", call(*said(out))
+
+
+def said(out: Path) -> list[str]:
+    return ["--jobs", HOP, "--samples", "2", "--repeats", "1", "--device", "cpu", "--threads", "1", "--out", str(out)]
+
+
+def call(*words: str, code: int = 0) -> str:
+    script = [sys.executable, str(ROOT / "benchmarks" / "speed.py"), *words]
+    done = subprocess.run(script, capture_output=True, text=True, timeout=200)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout if code == 0 else done.stderr
+
+
+def test_a_job_is_written_with_all_that_it_rests_on(bench: ModuleType, run: tuple[Path, str]) -> None:
+    facts = bench.read(run[0])
+    net, images = models.load("compact:trades"), data.load("cifar10:test")
+    assert (facts["weights"], facts["images"]) == (models.digest(net), images.digest)
+    assert (facts["device"], facts["threads"], facts["repeats"], facts["target"]) == ("cpu", 1, 1, 1.0)
+    assert facts["command"].startswith(f"python benchmarks/speed.py --jobs {HOP} --device cpu")
+    assert facts["command"].endswith("--threads 1")
+    assert {"torch", "foolbox", "numpy", "python"} <= set(facts["versions"])
+    assert facts["seconds"] is None, "times of a CPU are kept as a ratio only"
+    (times,) = facts["times_faster"]["ours"]
+    assert 0.1 < times < 100
+    assert facts["budget"] == facts["theirs"]["forwards"] // 2
+    assert 2 * (facts["budget"] - 1) <= facts["ours"]["forwards"] <= 2 * facts["budget"]
+    assert facts["verdict"] == bench.verdict(facts)
+
+
+def test_what_is_stored_is_not_run_again(bench: ModuleType, run: tuple[Path, str]) -> None:
+    path, told = run
+    before = path.stat().st_mtime_ns, path.read_bytes()
+    assert call(*said(path.parent)) == told
+    assert (path.stat().st_mtime_ns, path.read_bytes()) == before
+    assert not [other for other in path.parent.iterdir() if other != path], "nothing half-written is left"
+    listed = call("--list", "--out", str(path.parent)).splitlines()
+    assert [line.split()[0] for line in listed] == list(bench.JOBS)
+    assert [line.split()[0] for line in listed if line.endswith(path.stem)] == [HOP]
+
+
+def test_a_file_that_is_no_benchmark_is_named(tmp_path: Path) -> None:
+    (tmp_path / f"{HOP}-cpu.json").write_text('{"format": 1')
+    told = call(*said(tmp_path), code=1)
+    assert f"{HOP}-cpu.json is not a stored benchmark" in told
+    assert "Traceback" not in told
+
+
+def test_a_job_for_another_device_is_told_in_a_sentence(bench: ModuleType, tmp_path: Path) -> None:
+    told = call("--jobs", "latency", "--device", "cpu", "--out", str(tmp_path), code=2)
+    assert told == "speed: latency is not meant for cpu. Say another --device.\n"
+    with pytest.raises(BadSpec, match=r"no job is called 'autoatack'; the nearest are autoattack-"):
+        bench.choose("autoatack")
+    with pytest.raises(BadInput, match="share of processor time"):
+        bench.overhead(bench.Setting(torch.device("cuda")))
+
+
+# ---------------------------------------------------------------- what is divided by what
+
+
+def race(bench: ModuleType, name: str, **changed: Any) -> Any:
+    found = bench.RACES[name]
+    pair = {key: changed.pop(key) for key in ("model", "ours", "samples") if key in changed}
+    return replace(found, pair=replace(found.pair, **pair), **changed)
+
+
+def test_the_ratio_is_theirs_over_ours_repeat_by_repeat(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = iter([9.0, 1.0, 1.0, 1.0, 1.0, 6.0, 2.0, 8.0, 1.0, 3.0, 2.0])  # five to warm up, then theirs, ours, …
+
+    class Scripted:
+        def __init__(self, device: torch.device) -> None:
+            self.seconds = next(seconds)
+
+        def __enter__(self) -> Scripted:
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+
+    monkeypatch.setattr(bench, "Clock", Scripted)
+    job = race(bench, "bandits-resnet18-standard", model="compact:standard", queries=6)
+    facts = bench.compare(job, bench.Setting(CPU, samples=2))
+    assert next(seconds, None) is None
+    assert facts["times_faster"] == {"ours": [3.0, 8.0, 1.5]}
+    times = bench.verdict({**facts, "target": 3.0})["sides"]["ours"]["times_faster"]
+    assert times == {"median": 3.0, "low": 1.5, "high": 8.0}
+
+
+def test_behind_the_layer_passes_are_those_of_the_network(bench: ModuleType) -> None:
+    """Two updates are a pair and a look each, six answers: of ours 3 forwards and 2 backwards, of theirs 4 and 2."""
+    job = race(bench, "bandits-layer-resnet18-standard", model="compact:trades", queries=6)
+    facts = bench.compare(job, bench.Setting(CPU, samples=4, repeats=1))
+    assert facts["ours"]["standing"] == facts["theirs"]["standing"] == facts["right"]
+    answers = 6 * sum(facts["right"])
+    assert (facts["theirs"]["forwards"], facts["theirs"]["backwards"]) == (4 * answers, 2 * answers)
+    assert (facts["ours"]["forwards"], facts["ours"]["backwards"]) == (3 * answers, 2 * answers)
+    assert facts["layer"] == "anti_adversary:steps=2,step_size=0.01"
+    assert facts["alike"] == 1.0
+    assert facts["queries"] == 6
+
+
+def test_no_repeat_is_begun_that_would_end_too_late(bench: ModuleType) -> None:
+    job = race(bench, "bandits-resnet18-standard", model="compact:standard", queries=6)
+    facts = bench.compare(job, bench.Setting(CPU, samples=1, repeats=3, within=0.0))
+    assert (facts["repeats"], len(facts["times_faster"]["ours"])) == (1, 1)
+    assert "--repeats 1 " in facts["command"]
+
+
+def test_the_least_budget_is_the_smallest_share_that_is_as_strong(
+    bench: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Theirs sends 240 a sample and ends 2 away; ours is at 3, and from a third of that on at 2.05."""
+    job = race(bench, HOP, least=True)
+    course, theirs = bench.Course(job, 2, CPU, 0), object()
+    asked: list[int] = []
+
+    def judged(side: Any, said: str) -> dict[str, Any]:
+        far = 2.0 if side is theirs else 2.05 if side >= 80 else 3.0
+        return {"distance": [far, far]}
+
+    monkeypatch.setattr(course, "ours", lambda engine, budget: asked.append(budget) or budget)
+    monkeypatch.setattr(course, "judged", judged)
+    theirs = bench.Side(torch.zeros(0), 480, 0, 1.0)
+    assert course.budget(theirs, None) == 80
+    assert asked == [20, 30, 40, 60, 80]
+    course.race = replace(job, least=False)
+    assert course.budget(theirs, None) == 240
+
+
+def test_both_structures_of_the_layer_are_one_function(bench: ModuleType) -> None:
+    f, x = models.load("compact:trades"), data.load("cifar10:test").images(range(8))
+    with torch.no_grad():
+        theirs, ours = bench.Authors(f, 2, 0.15)(x), AntiAdversary(f, 2, 0.15)(x)
+    assert torch.equal(theirs.argmax(1), ours.argmax(1))
+    assert (theirs - ours).abs().max() < 0.05 * ours.abs().max(), "but for signs of what rounds to zero"
+    assert (ours - f(x)).abs().max() > 0.5, "the layer does something"
+
+
+def test_warming_up_is_short_for_every_attack_of_a_job(bench: ModuleType) -> None:
+    for job in bench.RACES.values():
+        short = bench.shortened(job.attack())
+        stages = short.stages if isinstance(short, Cascade) else (short,)
+        assert [stage.steps for stage in stages] == [2] * len(stages)
+    assert len(bench.shortened(attacks.parse("autoattack")).stages) == 4
+
+
+def test_a_published_budget_is_the_same_number_of_updates_for_both(bench: ModuleType) -> None:
+    assert bench.RACES["nes-resnet18-standard"].attack().steps == 19
+    assert bench.RACES["bandits-layer-resnet18-standard"].attack().steps == 999
+    assert "2,000 queries" in bench.RACES["bandits-layer-resnet18-standard"].peer().said
+
+
+# ---------------------------------------------------------------- the engine's own overhead
+
+
+def test_what_is_timed_is_every_pass_and_nothing_else(bench: ModuleType) -> None:
+    net, x = models.load("compact:trades"), torch.rand(5, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    own, passes = engines.answer, engines.engine(CPU, 2)
+    with bench.timing_passes() as found:
+        passes.scores(net, x)
+        assert len(found) == 3
+        passes.gradient(net, x, lambda s, y: s.sum(1), torch.zeros(5, dtype=torch.int64))
+        assert len(found) == 6
+        sum(range(10**6))
+    assert len(found) == 6
+    assert all(seconds > 0 for seconds in found)
+    assert engines.answer is own
+
+
+def test_overhead_is_a_share_for_every_attack_asked(bench: ModuleType) -> None:
+    how = bench.Setting(CPU, samples=3, queries=20, repeats=2)
+    facts = bench.overhead(how, names=("pgd", "square", "boundary", "transfer"))
+    assert list(facts["shares"]) == ["pgd", "square", "boundary", "transfer"]
+    assert all(0 < share < 1 for shares in facts["shares"].values() for share in shares)
+    assert (facts["samples"], facts["queries"], facts["target"]) == (3, 20, 0.1)
+    assert "--samples 3 --repeats 2 " in facts["command"]
+    assert "--queries 20" in facts["command"]
+    for worst, met in ((0.0999, True), (0.1, False)):
+        found = bench.verdict({**facts, "shares": {"pgd": [0.01, 0.02, 0.5], "square": [worst]}})
+        assert (found["worst"], found["met"]) == (worst, met)
+        assert found["shares"]["pgd"] == {"median": 0.02, "low": 0.01, "high": 0.5}
+
+
+# ---------------------------------------------------------------- the verdict and the page
+
+
+def facts_of(times: list[float], ours: list[int], target: float | None = 4.0, **more: Any) -> dict[str, Any]:
+    side = {"attack": "pgd", "forwards": 7, "backwards": 5}
+    found = {"kind": "standing", "points": 0.5, "ids": [0, 1], "target": target, "times_faster": {"ours": times}}
+    sides = {"ours": {**side, "standing": ours}, "theirs": {**side, "standing": [1, 0]}}
+    return {**found, **sides, **more}
+
+
+@pytest.mark.parametrize(
+    ("times", "ours", "target", "met"),
+    [
+        ([9, 4, 2], [1, 0], 4.0, True),
+        ([9, 3.99, 2], [1, 0], 4.0, False),
+        ([9, 4, 2], [1, 1], 4.0, False),  # as fast, and half of the samples stronger
+        ([9, 4, 2], [0, 0], 4.0, True),
+        ([0.5], [1, 0], None, True),
+    ],
+)
+def test_a_target_is_met_by_speed_and_strength(
+    bench: ModuleType, times: list[float], ours: list[int], target: float | None, met: bool
+) -> None:
+    found = bench.verdict(facts_of(times, ours, target))
+    assert found["met"] is met
+    side = facts_of([1.0], [0, 0])["ours"]
+    both = facts_of(times, ours, target, compiled=side) | {"times_faster": {"ours": times, "compiled": [8.0]}}
+    assert bench.verdict(both)["met"] is met, "what a user gets without asking decides"
+    assert bench.verdict(both)["sides"]["compiled"]["met"]
+
+
+def test_latency_is_held_against_its_targets_batch_by_batch(bench: ModuleType) -> None:
+    latency = sys.modules["latency"]
+    over, under = [2.0, 2.0, 8.0, 8.0, 6.0, 6.0, 4.0, 4.0, 2.0, 2.0], [1.0] * 10
+    assert latency.spread(over, under, 0.5) == {"median": 2.0, "low": 1.0, "high": 4.0}
+    row = {"faster_than_authors": {"median": 4.5}, "times_the_floor": {"median": 1.25}}
+    found = latency.verdict({"batches": {"1": row, "64": row, "512": row}})
+    assert [each["fast"] for each in found["batches"].values()] == [False, True, True]
+    assert not found["met"]
+    assert latency.verdict({"batches": {"64": row}})["met"]
+    far = {**row, "times_the_floor": {"median": 1.26}}
+    assert not latency.verdict({"batches": {"64": far}})["met"]
+
+
+def test_the_page_says_plainly_what_is_met_and_what_was_not_run(
+    bench: ModuleType, docs: ModuleType, run: tuple[Path, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(docs, "ROOT", tmp_path)
+    folder = tmp_path / "results" / "bench"
+    folder.mkdir(parents=True)
+    (folder / "store.json").write_text("{}")  # another benchmark's, with a page of its own
+    page = docs.benchmarks()
+    assert "**0 of 0 stored jobs meet their target.**" in page
+    assert all(f"`{name}`" in page for name in bench.JOBS)
+    facts = bench.read(run[0])
+    for times, ending, count in (([7.0, 9.0], "| yes |", 1), ([0.5, 0.7], "| **no** |", 0)):
+        both = {**facts, "times_faster": {"ours": times}, "ours": facts["theirs"]}
+        bench.write(both, folder / run[0].name)
+        page = docs.benchmarks()
+        (row,) = [line for line in page.splitlines() if line.startswith("| compact:trades")]
+        assert row.endswith(ending)
+        assert f"| {sum(times) / 2:.2f} [{times[0]:.2f}, {times[1]:.2f}] | 1 |" in row
+        assert f"**{count} of 1 stored jobs meet their target.**" in page
+    assert f"- `{HOP}` (cpu, float32)\n" in page
+    better = {"times_faster": {"ours": [0.5], "compiled": [2.0]}, "compiled": facts["theirs"]}
+    bench.write({**both, **better, "setup": {"ours": 0.0, "compiled": 9.0}}, folder / run[0].name)
+    page = docs.benchmarks()
+    assert f"- `{HOP}` (cpu, float32): compiled it does\n" in page
+    assert f"`{HOP}`" not in page.split("## On a CPU")[1].split("## The layer")[0], "it was run"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "results" / "bench").glob("*-c*.json")), ids=lambda path: path.stem)
+def test_stored_verdicts_follow_from_stored_facts(bench: ModuleType, path: Path) -> None:
+    facts = bench.read(path)
+    job = bench.JOBS[facts["job"]]
+    assert path.stem.startswith(f"{job.name}-{'cpu' if facts['device'] == 'cpu' else 'cuda'}")
+    assert facts["verdict"] == bench.verdict(facts)
+    assert facts["weights"] == models.digest(models.load(facts["model"]))
+    assert facts["images"] == data.load("cifar10:test").digest
+    if facts["kind"] != "overhead":
+        pair = job.pair
+        assert (facts["model"], facts["threat"], facts["points"]) == (pair.model, str(pair.ball), pair.points)
+        assert facts["target"] == job.target("cpu" if facts["device"] == "cpu" else "cuda")
+        assert facts["ours"]["attack"] == pair.ours
+        assert (facts["seconds"] is None) == (facts["device"] == "cpu")
+    else:
+        assert set(facts["shares"]) <= set(attacks.ATTACKS)
