@@ -28,9 +28,10 @@ docs: .venv/ready
 paper: docs
 	$(BIN)/antiadv report --store results --out report --gallery 6
 
-# ours beside other people's attacks, on the CPU and in minutes; what is stored is not run again
+# ours beside other people's attacks, how strong and how fast, on the CPU; what is stored is not run again
 bench: .venv-bench/ready
 	.venv-bench/bin/python -W ignore benchmarks/parity.py --device cpu --jobs 'torchattacks-*,art-*,foolbox-*'
+	.venv-bench/bin/python -W ignore benchmarks/speed.py --device cpu --threads 1 --compile
 
 # their pins clash with ours: an environment of their own, where our package brings no dependencies
 .venv-bench/ready: benchmarks/constraints.txt

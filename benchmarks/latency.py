@@ -2,57 +2,44 @@
 
     latency.py [--device cuda] [--batches 1,64,512] [--precision tf32] [--steps 2] [--out results/bench/latency.json]
 
-    authors    as their code is built: a pass for the label, K times a pass and a gradient averaged over the batch, and
-               a pass for the answer; K + 2 forwards and K backwards, in plain PyTorch
+    authors    `Authors(f)` (authors.py): K + 2 forwards and K backwards, in plain PyTorch
     ours       `Replayed(AntiAdversary(f))`: K + 1 forwards and K backwards, on a GPU in one captured graph
     floor      2K + 1 forwards of f, captured likewise: a backward pass to the images costs at least a forward
 
-PreActResNet-18 of width 64 with weights as they are drawn: a latency does not depend on them. Medians of repeated
-calls, each waited for, all sides in turn in one run; absolute times are kept only from a GPU.
+PreActResNet-18 of width 64 with weights as they are drawn: a latency does not depend on them. All sides call after
+call in turn, each waited for. A ratio is that of medians in each of five rounds; kept are their median, least and
+greatest. Absolute times are kept only from a GPU.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any  # what a json file holds
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
+from authors import Authors
+from torch import Tensor
 
 from antiadv import AntiAdversary, models
-from antiadv.evaluate.meter import versions
+from antiadv.evaluate.meter import revision, versions
 from antiadv.evaluate.speed import Replayed, switched
 
+FASTER = {1: 10.0, 64: 4.5, 512: 2.0}  # by batch: times faster than the authors' structure
+FLOOR = 1.25  # at most so many times the floor
+ROUNDS = 5
 
-class Authors(nn.Module):
-    """The layer as its authors build it, from the description of their structure (docs/design/layer.md)."""
-
-    def __init__(self, base: nn.Module, steps: int, step_size: float) -> None:
-        super().__init__()
-        self.base, self.steps, self.step_size = base, steps, step_size
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = self.base(x).argmax(1)
-        gamma = torch.zeros_like(x)
-        with torch.enable_grad():
-            for _ in range(self.steps):
-                gamma.requires_grad_()
-                loss = F.cross_entropy(self.base(x + gamma), y)
-                (g,) = torch.autograd.grad(loss, gamma)
-                gamma = (gamma - self.step_size * g.sign()).detach()
-        s: Tensor = self.base(x + gamma)
-        return s
+Facts = dict[str, Any]
 
 
-def timed(sides: dict[str, Callable[[Tensor], Tensor]], x: Tensor, repeats: int) -> dict[str, list[float]]:
+def timed(sides: Mapping[str, Callable[[Tensor], Tensor]], x: Tensor, repeats: int) -> dict[str, list[float]]:
     """Milliseconds of each side, call by call in turn, after three to warm up."""
-    wait = torch.cuda.synchronize if x.is_cuda else lambda: None
+    wait: Callable[[], object] = torch.cuda.synchronize if x.is_cuda else lambda: None
     times: dict[str, list[float]] = {name: [] for name in sides}
     for k in range(repeats + 3):
         for name, side in sides.items():
@@ -65,6 +52,60 @@ def timed(sides: dict[str, Callable[[Tensor], Tensor]], x: Tensor, repeats: int)
     return times
 
 
+def spread(over: Sequence[float], under: Sequence[float], scale: float = 1.0) -> Facts:
+    """Of `scale · over / under`: ratios of the medians in each round, and of these the median, least and greatest."""
+    each = max(1, len(over) // ROUNDS)
+    cuts = range(0, len(over) - each + 1, each)
+    ratios = [scale * statistics.median(over[k : k + each]) / statistics.median(under[k : k + each]) for k in cuts]
+    return {"median": round(statistics.median(ratios), 3), "low": round(min(ratios), 3), "high": round(max(ratios), 3)}
+
+
+def measure(
+    model: str, steps: int, batches: Sequence[int], device: torch.device, precision: str, repeats: int
+) -> Facts:
+    """Everything that is known of these batches."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        f = models.build(model).eval().to(device)
+    floor, ours = (Replayed(m, batch=1024, precision=precision) for m in (f, AntiAdversary(f, steps, 0.15)))
+    sides = {"authors": Authors(f, steps, 0.15), "ours": ours, "forward": floor, "eager": f}
+    found: Facts = {"model": model, "steps": steps, "precision": precision, "repeats": repeats}
+    found |= {"versions": versions(), "revision": revision(), "threads": torch.get_num_threads()}
+    found["device"] = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+    found["batches"] = {}
+    for batch in batches:
+        x = torch.rand(batch, 3, 32, 32, device=device, generator=torch.Generator(device).manual_seed(batch))
+        with torch.no_grad(), switched(precision, device):
+            times = timed(sides, x, repeats)
+        row: Facts = {
+            "faster_than_authors": spread(times["authors"], times["ours"]),
+            "times_the_floor": spread(times["ours"], times["forward"], 1 / (2 * steps + 1)),
+        }
+        if device.type == "cuda":
+            row["milliseconds"] = {name: [round(q, 4) for q in statistics.quantiles(t)] for name, t in times.items()}
+        found["batches"][str(batch)] = row
+    return {**found, "verdict": verdict(found)}
+
+
+def verdict(found: Facts) -> Facts:
+    """By batch, whether the medians meet what is asked of them; batches of other sizes are held against the floor."""
+    rows: Facts = {}
+    for batch, row in found["batches"].items():
+        target = FASTER.get(int(batch))
+        fast = target is None or row["faster_than_authors"]["median"] >= target
+        near = row["times_the_floor"]["median"] <= FLOOR
+        rows[batch] = {"faster": target, "fast": fast, "floor": FLOOR, "near": near}
+    return {"batches": rows, "met": all(row["fast"] and row["near"] for row in rows.values())}
+
+
+def write(found: Facts, path: Path) -> None:
+    """Written beside and renamed: a file is whole or absent."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    beside.write_text(json.dumps(found, indent=1) + "\n")
+    beside.replace(path)
+
+
 def main() -> None:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -73,34 +114,13 @@ def main() -> None:
     p.add_argument("--model", default="preact18:width=64")
     p.add_argument("--steps", type=int, default=2)
     p.add_argument("--repeats", type=int, default=30)
-    p.add_argument("--out")
+    p.add_argument("--out", type=Path)
     a = p.parse_args()
-    torch.manual_seed(0)
-    device = torch.device(a.device)
-    f = models.build(a.model).eval().to(device)
-    floor, ours = (Replayed(m, batch=1024, precision=a.precision) for m in (f, AntiAdversary(f, a.steps, 0.15)))
-    authors = Authors(f, a.steps, 0.15)
-    found: dict[str, Any] = {"model": a.model, "steps": a.steps, "precision": a.precision, "versions": versions()}
-    found["device"] = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
-    found["batches"] = {}
-    for batch in map(int, a.batches.split(",")):
-        x = torch.rand(batch, 3, 32, 32, device=device)
-        with torch.no_grad(), switched(a.precision, device):
-            sides = {"authors": authors, "ours": ours, "forward": floor, "eager": f}
-            times = timed(sides, x, a.repeats)
-        ms = {name: statistics.median(t) for name, t in times.items()}
-        row: dict[str, Any] = {
-            "faster_than_authors": ms["authors"] / ms["ours"],
-            "times_the_floor": ms["ours"] / ((2 * a.steps + 1) * ms["forward"]),
-            "repeats": a.repeats,
-        }
-        if device.type == "cuda":
-            row["milliseconds"] = {name: [*statistics.quantiles(t, n=4)] for name, t in times.items()}
-        found["batches"][str(batch)] = row
-        print(json.dumps({batch: row}), flush=True)
+    batches = [int(batch) for batch in a.batches.split(",")]
+    found = measure(a.model, a.steps, batches, torch.device(a.device), a.precision, a.repeats)
+    print(json.dumps(found, indent=1))
     if a.out:
-        Path(a.out).parent.mkdir(parents=True, exist_ok=True)
-        Path(a.out).write_text(json.dumps(found, indent=1) + "\n")
+        write(found, a.out)
 
 
 if __name__ == "__main__":

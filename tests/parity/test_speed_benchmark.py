@@ -89,6 +89,16 @@ def test_what_is_stored_is_not_run_again(bench: ModuleType, run: tuple[Path, str
     assert [line.split()[0] for line in listed if line.endswith(path.stem)] == [HOP]
 
 
+def test_a_file_is_of_the_job_it_is_named_after(bench: ModuleType) -> None:
+    for job in bench.JOBS.values():
+        for how in (bench.Setting(CPU, compiled=True), bench.Setting(torch.device("cuda"), "tf32")):
+            assert bench._job_of(bench.stem(job, how)) == job.name
+    assert bench._job_of("store") is None
+    job = bench.RACES["autoattack-layer-compact-trades"]
+    how = bench.Setting(torch.device("cuda"), "tf32", compiled=True)
+    assert bench.stem(job, how) == "autoattack-layer-compact-trades-cuda-tf32-compiled"
+
+
 def test_a_file_that_is_no_benchmark_is_named(tmp_path: Path) -> None:
     (tmp_path / f"{HOP}-cpu.json").write_text('{"format": 1')
     told = call(*said(tmp_path), code=1)
@@ -155,16 +165,16 @@ def test_no_repeat_is_begun_that_would_end_too_late(bench: ModuleType) -> None:
     assert "--repeats 1 " in facts["command"]
 
 
-def test_the_least_budget_is_the_smallest_share_that_is_as_strong(
+def test_the_least_budget_is_the_smallest_share_that_comes_as_close(
     bench: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Theirs sends 240 a sample and ends 2 away; ours is at 3, and from a third of that on at 2.05."""
+    """Theirs sends 240 a sample and ends 2 away; ours is at 2.05, which the rule would allow, and at 2 with a third."""
     job = race(bench, HOP, least=True)
     course, theirs = bench.Course(job, 2, CPU, 0), object()
     asked: list[int] = []
 
     def judged(side: Any, said: str) -> dict[str, Any]:
-        far = 2.0 if side is theirs else 2.05 if side >= 80 else 3.0
+        far = 2.0 if side is theirs or side >= 80 else 2.05
         return {"distance": [far, far]}
 
     monkeypatch.setattr(course, "ours", lambda engine, budget: asked.append(budget) or budget)
@@ -289,7 +299,7 @@ def test_the_page_says_plainly_what_is_met_and_what_was_not_run(
         both = {**facts, "times_faster": {"ours": times}, "ours": facts["theirs"]}
         bench.write(both, folder / run[0].name)
         page = docs.benchmarks()
-        (row,) = [line for line in page.splitlines() if line.startswith("| compact:trades")]
+        (row,) = [line for line in page.splitlines() if line.startswith(f"| `{HOP}` | compact:trades |")]
         assert row.endswith(ending)
         assert f"| {sum(times) / 2:.2f} [{times[0]:.2f}, {times[1]:.2f}] | 1 |" in row
         assert f"**{count} of 1 stored jobs meet their target.**" in page
@@ -298,7 +308,8 @@ def test_the_page_says_plainly_what_is_met_and_what_was_not_run(
     bench.write({**both, **better, "setup": {"ours": 0.0, "compiled": 9.0}}, folder / run[0].name)
     page = docs.benchmarks()
     assert f"- `{HOP}` (cpu, float32): compiled it does\n" in page
-    assert f"`{HOP}`" not in page.split("## On a CPU")[1].split("## The layer")[0], "it was run"
+    here = page.split("## On a CPU")[1].split("## The layer")[0]
+    assert f"`{HOP}`" not in here.split("Not run yet:")[1], "it was run"
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "results" / "bench").glob("*-c*.json")), ids=lambda path: path.stem)

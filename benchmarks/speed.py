@@ -1,0 +1,654 @@
+"""How fast, beside other people's code: the same network, images and machine, in one run, in turn; one file per job.
+
+    speed.py --list                                       every job, where it is meant to run, and what is stored
+    speed.py --jobs 'autoattack-*' --device cuda --precision tf32 --repeats 3 --within 500 --out results/bench
+             --samples 512 --queries 2000 --batch 512 --threads 1 --compile
+
+    sides      theirs, as its authors call it; ours, through the engine; with --compile also ours on a compiled network
+    time       on a GPU seconds of the wall, waited for; on a CPU those of the processor, since other work shares it:
+               of these only ratios are kept, and on one thread, for threads that wait for others spend them too
+    ratio      theirs / ours in each repeat; its median, least and greatest
+    setup      what ours needs once (graphs, compilation): two steps, less the same again, over the median of its runs
+    strength   both sides' images by one judge in float32, under parity's rules, on as many images as were timed
+    budget     of attacks on labels, ours may send what theirs was seen to send for each sample; in `least` jobs the
+               least share of it with which it comes as close, found by trying shares from the smallest on, untimed
+    overhead   of one attack() of ours, the share of processor time outside the network's passes
+
+`met` asks for both: as fast as the target, and as strong as the rule. Passes count images through the bare network.
+Behind the layer theirs attacks the authors' structure (authors.py), ours the layer of this project; the judge is the
+latter. A file is written beside and renamed; its `verdict` is `verdict(facts)`. What is stored is not run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import difflib
+import fnmatch
+import json
+import math
+import os
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any  # what a json file holds
+
+import latency
+import numpy as np
+import published_loops
+import torch
+from authors import Authors
+from peers import PEERS, Found, Peer, Task
+
+import parity
+from antiadv import AntiAdversary, attack, attacks, data, models
+from antiadv.attacks.autoattack import Autoattack
+from antiadv.attacks.cascade import Cascade
+from antiadv.attacks.score_based.nes import published_updates
+from antiadv.core.attack import Attack
+from antiadv.core.ball import L2, Linf
+from antiadv.core.draws import Draws
+from antiadv.core.errors import AntiadvError, BadInput, BadSpec
+from antiadv.core.oracle import Eager, Engine, Ledger, Oracle
+from antiadv.core.threat import Access, Threat
+from antiadv.evaluate import speed
+from antiadv.evaluate.judge import look, records, tidy
+from antiadv.evaluate.meter import Meter, revision, versions
+from antiadv.evaluate.speed import engine, switched
+from antiadv.evaluate.world import find_device
+from antiadv.report.measures import standing
+from parity import BATCH, DATA, ROOT, Clock, Job, Side, beginning_at, over_the_edge, seeded
+
+STEPS = 2  # K, of the layer
+OVERHEAD = 0.1  # of the processor time, outside the network's passes
+OVERHEAD_QUERIES = 128  # a sample: enough for the dearest step of any attack, the 101 of one of NES
+SHARES = (1 / 12, 1 / 8, 1 / 6, 1 / 4, 1 / 3, 1 / 2, 2 / 3)  # of their queries, for the least that is enough
+SMALL_BATCH = 64  # images pass at once on a CPU, where more do not fit its cache
+FORMAT = 1
+
+Facts = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Race:
+    """One job. `pair`: what runs against what, and how strong ours must be; `cuda`, `cpu`: how many times as fast.
+
+    `step` is that of the layer both stand behind; `queries`, in the authors' counting, of the published loops. With
+    `least`, ours is given the least share of their queries with which it comes as close.
+    """
+
+    pair: Job
+    cuda: float | None = None
+    cpu: float | None = None
+    step: float | None = None
+    queries: int | None = None
+    least: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.pair.name
+
+    @property
+    def layer(self) -> str | None:
+        return None if self.step is None else f"anti_adversary:steps={STEPS},step_size={self.step:g}"
+
+    def target(self, device: str) -> float | None:
+        return self.cuda if device == "cuda" else self.cpu
+
+    def peer(self) -> Peer:
+        if self.queries is None:
+            return PEERS[self.pair.peer]
+        loop, count = self.pair.peer.removeprefix("published "), self.queries
+
+        def run(task: Task, short: bool) -> Found:
+            climb, few = getattr(published_loops, loop), 300 if loop == "nes" else 10
+            return Found(*climb(task.net, task.x, task.y, task.ball.eps, min(few, count) if short else count))
+
+        return Peer("torch", f"{PEERS[self.pair.peer].said}, {count:,} queries", run)
+
+    def attack(self) -> Attack:
+        made = attacks.parse(self.pair.ours)
+        if self.queries is None:
+            return made
+        steps = published_updates(self.queries, getattr(made, "probes", 1))
+        return replace(made, steps=steps)  # type: ignore[type-var]
+
+
+@dataclass(frozen=True)
+class Lone:
+    """A job that measures ours alone, or brings its own comparison."""
+
+    name: str
+    device: str
+    samples: int = 0
+
+    def target(self, device: str) -> float | None:
+        return 0.0 if device == self.device else None
+
+
+def _races() -> list[Race]:
+    found, ball = list[Race](), Linf(8 / 255)
+    for model, samples in (("compact:trades", 512), ("wrn16-4:trades", 256)):
+        plain, ours = model.replace(":", "-"), "autoattack"
+        job = Job(f"autoattack-{plain}", "standing", model, ours, "pyautoattack standard", ball, 0.3, samples=samples)
+        found.append(Race(job, cuda=4, cpu=1.5 if "compact" in model else None))
+        found.append(Race(replace(job, name=f"autoattack-layer-{plain}", points=0.5), cuda=5, step=0.15))
+    model = "resnet18:standard"  # 10/31 of the radius are the published steps of 0.01
+    for name, text in (("nes", "nes:step_size=10/31"), ("bandits", "bandits:tile=16,step_size=10/31")):
+        for title, step in ((name, None), (f"{name}-layer", 0.01)):
+            plain = f"{title}-{model.replace(':', '-')}"
+            job = Job(plain, "standing", model, text, f"published {name}", Linf(0.031), 2.0, samples=64)
+            found.append(Race(job, cuda=5, step=step, queries=2000))
+    model = "compact:trades"
+    for name, text, peer, equal, samples in (
+        ("square-pyautoattack", "square", "pyautoattack square", False, 16),
+        ("square-torchattacks", "square:rescale=true", "torchattacks square", True, 32),
+    ):
+        job = Job(f"{name}-compact-trades", "standing", model, text, peer, ball, 0.5, equal, samples)
+        found.append(Race(job, cpu=1.5))
+    for name, text, peer, times in (
+        ("hop_skip_jump-art", "hop_skip_jump", "art hop_skip_jump", 5.0),
+        ("boundary-art", "boundary", "art boundary", 5.0),
+        ("hop_skip_jump-foolbox", "hop_skip_jump", "foolbox hop_skip_jump", 1.0),
+        ("hop_skip_jump-foolbox-batch", "hop_skip_jump", "foolbox hop_skip_jump batch", 1.0),
+        ("boundary-foolbox", "boundary", "foolbox boundary", 1.0),
+    ):
+        job = Job(f"{name}-compact-trades", "distance", model, text, peer, L2(math.inf), equal=True, samples=16)
+        found.append(Race(job, cpu=times))
+        if "art" in peer:
+            found.append(Race(replace(job, name=f"{name}-least-compact-trades"), cpu=times, least=True))
+    return found
+
+
+RACES = {race.name: race for race in _races()}
+JOBS: dict[str, Race | Lone] = {**RACES, "overhead": Lone("overhead", "cpu", 32), "latency": Lone("latency", "cuda")}
+CPU_SAMPLES = {"autoattack-compact-trades": 16}  # where a GPU has time for more
+
+
+# ---------------------------------------------------------------- how to run
+
+
+def shortened(attack: Attack) -> Attack:
+    """The same with two steps, to warm up."""
+    if isinstance(attack, Autoattack):
+        return shortened(attack.cascade)
+    if isinstance(attack, Cascade):
+        return Cascade(tuple(map(shortened, attack.stages)))
+    return replace(attack, steps=2)  # type: ignore[type-var]
+
+
+def spent(device: torch.device) -> float:
+    """As `Clock` counts, and the compilers that were called besides."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+        return time.perf_counter()
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
+
+
+@contextlib.contextmanager
+def compiling_afresh(compiled: bool) -> Iterator[None]:
+    """Nothing that was compiled before is found again, and no compiler works where its time would not be seen."""
+    if not compiled:
+        yield
+        return
+    import torch._inductor.config as inductor  # here, for it takes as long to load as all of torch
+    from torch._inductor.utils import fresh_inductor_cache
+
+    before = inductor.compile_threads
+    torch.compiler.reset()
+    with fresh_inductor_cache():
+        inductor.compile_threads = 1
+        try:
+            yield
+        finally:
+            inductor.compile_threads = before
+
+
+# ---------------------------------------------------------------- one race
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the command line says of how to run."""
+
+    device: torch.device
+    precision: str = "float32"
+    repeats: int = 3
+    compiled: bool = False
+    samples: int | None = None
+    queries: int | None = None
+    batch: int | None = None
+    seed: int = 0
+    within: float = math.inf  # seconds on the wall: no repeat is begun that would end later
+
+    @property
+    def at_once(self) -> int:
+        return self.batch or (BATCH if self.device.type == "cuda" else SMALL_BATCH)
+
+
+class Course:
+    """What a race is run on: the network bare and behind both structures of the layer, and the images it gets right."""
+
+    def __init__(self, race: Race, samples: int, device: torch.device, seed: int) -> None:
+        self.race, self.pair, self.peer, self.attack = race, race.pair, race.peer(), race.attack()
+        self.net, self.dataset = models.load(race.pair.model).to(device), data.load(DATA)
+        if samples > len(self.dataset):
+            raise BadInput(f"{samples} samples were asked for; {DATA} has {len(self.dataset)} here. Ask for fewer.")
+        self.layer = self.net if race.step is None else AntiAdversary(self.net, STEPS, race.step)
+        authors = self.net if race.step is None else Authors(self.net, STEPS, race.step)
+        with switched("float32", device):
+            self.ids, self.start = parity._choose(race.pair, self.net, self.dataset, samples, seed, device)
+            self.x, self.y = self.dataset.images(self.ids).to(device), self.dataset.labels(self.ids).to(device)
+            self.dice = Draws.of(seed, torch.tensor(self.ids, device=device))
+            self.clean = look(self.layer, self.x, Eager(BATCH), self.dice)
+        self.right = self.clean.majority(self.y)
+        self.rows = self.right.nonzero().squeeze(1)
+        if not len(self.rows):
+            raise BadInput(
+                f"{self.pair.model} gets none of the {len(self.ids)} samples right, so none can be attacked. "
+                "Ask for more."
+            )
+        x, y, classes = self.x[self.rows], self.y[self.rows], self.clean.scores.shape[2]
+        self.theirs_task = Task(authors, x, y, classes, self.pair.ball, seed, self.start)
+        self.task = replace(self.theirs_task, net=self.layer)
+
+    def theirs(self, short: bool = False) -> Side:
+        task, size = self.theirs_task, 1 if self.peer.alone else len(self.rows)
+        parts = torch.arange(len(self.rows)).split(size)[: 1 if short else None]
+        with seeded(task.seed), Meter(self.net) as meter, Clock(task.x.device) as clock:
+            z = torch.cat([self.peer.run(task[rows], short).z for rows in parts])
+        return Side(z, meter.forwards, meter.backwards, clock.seconds)
+
+    def ours(self, engine: Engine, budget: int | None) -> Side:
+        return self._ours(self.attack, self.task, self.dice[self.rows], engine, budget)
+
+    def _ours(self, attack: Attack, task: Task, dice: Draws, engine: Engine, budget: int | None) -> Side:
+        threat, ledger = Threat(task.ball, attack.access, budget), Ledger(len(task.x), budget)
+        with Meter(self.net) as meter, Clock(task.x.device) as clock, beginning_at(task.start):
+            z = attack(Oracle(task.net, threat, ledger, engine), task.x, task.y, task.ball, dice)
+        return Side(z, meter.forwards, meter.backwards, clock.seconds)
+
+    def warm_up(self, engine: Engine) -> float:
+        """Seconds of a short run on all images, and on one, which may be compiled for itself."""
+        short, before = shortened(self.attack), spent(self.x.device)
+        for some in (torch.arange(len(self.rows)), torch.arange(1)):
+            self._ours(short, self.task[some], self.dice[self.rows[some]], engine, None)
+        return spent(self.x.device) - before
+
+    def budget(self, theirs: Side, engine: Engine) -> int | None:
+        """What ours may send for a sample, where that is bounded."""
+        if not self.pair.equal:
+            return None
+        if self.pair.kind == "standing":
+            return parity.most_of_theirs(self.pair, self.theirs_task)
+        most = theirs.forwards // len(self.rows)
+        if not self.race.least:
+            return most
+        mark = {"kind": self.pair.kind, "theirs": self.judged(theirs, self.peer.said)}
+        for share in SHARES:
+            side = self.judged(self.ours(engine, math.ceil(share * most)), self.pair.ours)
+            (check,) = parity.verdict({**mark, "ours": side})["checks"]
+            if check["ours"] <= check["theirs"]:  # not what the rule allows: slow walks gain little more than that
+                return math.ceil(share * most)
+        return most
+
+    def judged(self, side: Side, said: str) -> Facts:
+        """What is kept of a side: of each sample whether it stands, and how far the image is that fools."""
+        x, y, ball, z = self.x, self.y, self.pair.ball, self.x.clone()
+        with switched("float32", x.device):
+            z[self.rows] = tidy(x[self.rows], side.z.detach().to(x))
+            if self.start is not None:
+                z = over_the_edge(self.layer, x, y, z)
+            attacked = look(self.layer, z, Eager(BATCH), self.dice)
+        every = records(self.ids, y, x, z, self.clean, attacked, ball, Ledger(len(x)))
+        stands = [standing(record, ball) for record in every]
+        found: Facts = {"attack": said, "standing": [int(s) for s in stands]}
+        if self.start is not None:  # whoever returns what does not fool is as far as the noise it began at
+            far = ball.distance(x, self.start).tolist()
+            found["distance"] = [f if s else r.distance for s, r, f in zip(stands, every, far, strict=True)]
+        return found | {"forwards": side.forwards, "backwards": side.backwards}
+
+    def alike(self, side: Side) -> float:
+        """Of these images, the share to which both structures of the layer give one label."""
+        with switched("float32", self.x.device), torch.no_grad():
+            z = side.z.to(self.x)
+            same = self.layer(z).argmax(1) == self.theirs_task.net(z).argmax(1)
+        return round(float(same.double().mean()), 4)
+
+
+def compare(race: Race, how: Setting, told: Callable[[str], None] = lambda text: None) -> Facts:
+    """Run all sides in turn, judge them, and say everything that is known."""
+    if how.queries is not None and race.queries is not None:
+        race = replace(race, queries=how.queries)
+    device, pair = how.device, race.pair
+    samples = how.samples or (CPU_SAMPLES.get(race.name, pair.samples) if device.type == "cpu" else pair.samples)
+    course = Course(race, samples, device, how.seed)
+    engines = {"ours": engine(device, how.at_once, how.precision)}
+    if how.compiled:
+        engines["compiled"] = engine(device, how.at_once, how.precision, compiled=True)
+    runs: dict[str, list[Side]] = {side: [] for side in ("theirs", *engines)}
+    setup, budget = dict[str, float](), None
+    with switched(how.precision, device), compiling_afresh(how.compiled):
+        course.theirs(short=True)
+        for side, passes in engines.items():
+            first, again = course.warm_up(passes), course.warm_up(passes)
+            setup[side] = max(0.0, first - again)
+        begun = time.perf_counter()
+        for k in range(how.repeats):
+            if k and (time.perf_counter() - begun) * (k + 1) / k > how.within:
+                break
+            runs["theirs"].append(course.theirs())
+            if k == 0:
+                budget = course.budget(runs["theirs"][0], engines["ours"])
+            for side, passes in engines.items():
+                runs[side].append(course.ours(passes, budget))
+            told(f"{race.name}: repeat {k + 1} of {how.repeats}: " + _ratios(runs, k))
+    times = {side: [run.seconds for run in done] for side, done in runs.items()}
+    first_runs = {side: done[0] for side, done in runs.items()}
+    return {
+        **_head(race, replace(how, repeats=len(runs["theirs"])), samples),
+        "weights": models.digest(course.net),
+        "images": course.dataset.digest,
+        "ids": course.ids,
+        "right": course.right.int().tolist(),
+        "budget": budget,
+        **{s: course.judged(run, course.peer.said if s == "theirs" else pair.ours) for s, run in first_runs.items()},
+        "alike": course.alike(first_runs["theirs"]),
+        "times_faster": {
+            side: [round(a / b, 4) for a, b in zip(times["theirs"], times[side], strict=True)] for side in engines
+        },
+        "setup": {side: round(setup[side] / statistics.median(times[side]), 4) for side in engines},
+        "seconds": {side: [round(t, 3) for t in each] for side, each in times.items()}
+        if device.type == "cuda"
+        else None,
+    }
+
+
+def _ratios(runs: dict[str, list[Side]], k: int) -> str:
+    theirs = runs["theirs"][k].seconds
+    return ", ".join(
+        f"{side} {theirs / done[k].seconds:.2f} times faster" for side, done in runs.items() if side != "theirs"
+    )
+
+
+def _head(job: Race | Lone, how: Setting, samples: int) -> Facts:
+    known = {**versions(), "numpy": np.__version__}
+    said = f"--jobs {job.name} --device {how.device.type} --precision {how.precision} --samples {samples}"
+    said += f" --repeats {how.repeats} --batch {how.at_once} --seed {how.seed}"
+    found: Facts = {}
+    if isinstance(job, Lone):
+        said += f" --queries {how.queries or OVERHEAD_QUERIES}"
+    else:
+        package = PEERS[job.pair.peer].package
+        with contextlib.suppress(PackageNotFoundError):
+            known[package] = version(package)
+        said += f" --queries {job.queries}" * (job.queries is not None) + " --compile" * how.compiled
+        found = {
+            "kind": job.pair.kind,
+            "model": job.pair.model,
+            "layer": job.layer,
+            "peer": job.pair.peer,
+            "threat": str(job.pair.ball),
+            "queries": job.queries,
+            "points": job.pair.points,
+            "rule": job.pair.rule,
+        }
+    cpu = how.device.type == "cpu"
+    return {
+        "format": FORMAT,
+        "job": job.name,
+        "command": f"python benchmarks/speed.py {said}" + f" --threads {torch.get_num_threads()}" * cpu,
+        **found,
+        "target": job.target(how.device.type),
+        "data": DATA,
+        "samples": samples,
+        "seed": how.seed,
+        "precision": how.precision,
+        "batch": how.at_once,
+        "repeats": how.repeats,
+        "device": "cpu" if cpu else torch.cuda.get_device_name(how.device),
+        "threads": torch.get_num_threads(),
+        "versions": known,
+        "revision": revision(),
+    }
+
+
+# ---------------------------------------------------------------- the engine's own overhead
+
+
+@contextlib.contextmanager
+def timing_passes() -> Iterator[list[float]]:
+    """Processor seconds of every pass that the engine makes: what it makes passes of is timed where it finds it."""
+    found: list[float] = []
+    names = ("answer", "slope", "slopes")
+    own = {name: getattr(speed, name) for name in names}
+
+    def timed(run: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            start = time.process_time()
+            answers = run(*args)
+            found.append(time.process_time() - start)
+            return answers
+
+        return call
+
+    for name in names:
+        setattr(speed, name, timed(own[name]))
+    try:
+        yield found
+    finally:
+        for name in names:
+            setattr(speed, name, own[name])
+
+
+def overhead(how: Setting, told: Callable[[str], None] = lambda text: None, names: Sequence[str] = ()) -> Facts:
+    """For every attack, with its defaults and so many queries a sample: the share of attack() outside the passes."""
+    if how.device.type != "cpu":
+        raise BadInput("overhead is a share of processor time; found a GPU, which works beside it. Say --device cpu.")
+    job, queries = JOBS["overhead"], how.queries or OVERHEAD_QUERIES
+    assert isinstance(job, Lone)
+    samples = how.samples or job.samples
+    net, dataset = models.load("compact:trades"), data.load(DATA)
+    x, y = dataset.images(range(samples)), dataset.labels(range(samples))
+    rows: dict[str, list[float]] = {name: [] for name in names or attacks.ATTACKS}
+    attack(net, x[:2], y[:2], "pgd:steps=1", Linf(8 / 255))  # what is loaded at first use is
+    for k in range(how.repeats):
+        for name, shares in rows.items():
+            chosen = attacks.parse(name)
+            model = AntiAdversary(net, STEPS) if chosen.access == Access.INTERNALS else net
+            ball = L2(math.inf) if chosen.minimal and 2 in chosen.norms else Linf(8 / 255)
+            start = time.process_time()
+            with timing_passes() as passes:
+                attack(model, x, y, chosen, ball, queries=queries, seed=how.seed, batch=how.at_once)
+            shares.append(1 - sum(passes) / (time.process_time() - start))
+            told(f"overhead: repeat {k + 1} of {how.repeats}: {name} {100 * shares[-1]:.1f} %")
+    return {
+        **_head(job, how, samples),
+        "kind": "overhead",
+        "model": "compact:trades",
+        "layer": f"anti_adversary:steps={STEPS}",
+        "queries": queries,
+        "target": OVERHEAD,
+        "weights": models.digest(net),
+        "images": dataset.digest,
+        "shares": {name: [round(share, 4) for share in shares] for name, shares in rows.items()},
+    }
+
+
+# ---------------------------------------------------------------- the verdict: a function of the facts
+
+
+def verdict(facts: Facts) -> Facts:
+    """Ratios with their spread, comparisons of strength, and whether both are what was asked."""
+    if facts["kind"] == "overhead":
+        rows = {name: spread(shares) for name, shares in facts["shares"].items()}
+        worst = max(row["median"] for row in rows.values())
+        return {"shares": rows, "worst": worst, "met": worst < facts["target"]}
+    sides: Facts = {}
+    for side, ratios in facts["times_faster"].items():
+        times, strength = spread(ratios), parity.verdict({**facts, "ours": facts[side]})
+        fast = facts["target"] is None or times["median"] >= facts["target"]
+        sides[side] = {
+            "times_faster": times,
+            "fast": fast,
+            "checks": strength["checks"],
+            "strong": strength["holds"],
+            "met": fast and strength["holds"],
+        }
+    return {"sides": sides, "met": sides["ours"]["met"]}
+
+
+def spread(values: Sequence[float]) -> Facts:
+    return {"median": round(statistics.median(values), 4), "low": min(values), "high": max(values)}
+
+
+# ---------------------------------------------------------------- files
+
+
+def stem(job: Race | Lone, how: Setting) -> str:
+    """A file for each device and way of running: `autoattack-compact-trades-cuda-tf32-compiled`."""
+    if job.name == "latency":
+        return "latency"
+    parts = [job.name, how.device.type]
+    parts += [how.precision] * (how.precision != "float32") + ["compiled"] * (how.compiled and isinstance(job, Race))
+    return "-".join(parts)
+
+
+def write(facts: Facts, path: Path) -> Path:
+    """Facts and verdict, written beside and renamed: a file is whole or absent."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    lines = [f" {json.dumps(key)}: {json.dumps(value)}" for key, value in {**facts, "verdict": verdict(facts)}.items()]
+    beside.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    beside.replace(path)
+    return path
+
+
+def read(path: Path) -> Facts:
+    try:
+        facts: Facts = json.loads(path.read_text())
+        if facts["format"] != FORMAT or facts["job"] not in JOBS or not path.stem.startswith(facts["job"]):
+            raise ValueError(f"format {facts['format']}, job {facts['job']}")
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise BadInput(f"{path} is not a stored benchmark ({error}). Delete it and run the job again.") from error
+    return facts
+
+
+def stored(folder: Path) -> list[Facts]:
+    """Every benchmark in the folder, in the order of the jobs; other files there are not ours."""
+    order = list(JOBS)
+    paths = [path for path in sorted(folder.glob("*.json")) if path.stem != "latency" and _job_of(path.stem)]
+    return sorted(map(read, paths), key=lambda facts: order.index(facts["job"]))
+
+
+def _job_of(stem: str) -> str | None:
+    return next((name for name in JOBS if stem == name or stem.startswith((f"{name}-cpu", f"{name}-cuda"))), None)
+
+
+# ---------------------------------------------------------------- command line
+
+
+def choose(said: str) -> list[Race | Lone]:
+    """Jobs by name or pattern, in the order of the list."""
+    wanted: set[str] = set()
+    for text in filter(None, (part.strip() for part in said.split(","))):
+        found = fnmatch.filter(JOBS, text)
+        if not found:
+            near = ", ".join(difflib.get_close_matches(text, JOBS, 3, 0.3))
+            raise BadSpec(f"no job is called {text!r}; the nearest are {near or 'none'}. See --list.")
+        wanted.update(found)
+    return [job for job in JOBS.values() if job.name in wanted]
+
+
+def meant_for(device: str, jobs: Sequence[Race | Lone]) -> list[Race | Lone]:
+    found = [job for job in jobs if job.target(device) is not None]
+    if not found:
+        raise BadSpec(f"{', '.join(job.name for job in jobs)} is not meant for {device}. Say another --device.")
+    return found
+
+
+def perform(job: Race | Lone, how: Setting, out: Path, told: Callable[[str], None] = lambda text: None) -> str:
+    """One job, stored unless it is; → a line for the terminal."""
+    path = out / f"{stem(job, how)}.json"
+    if job.name == "latency":
+        if not path.exists():
+            found = latency.measure("preact18:width=64", STEPS, list(latency.FASTER), how.device, how.precision, 30)
+            latency.write(found, path)
+        rows = json.loads(path.read_text())["batches"]
+        each = (f"batch {b} {row['faster_than_authors']['median']:.2f} times faster" for b, row in rows.items())
+        return f"latency: {', '.join(each)}"
+    if not path.exists():
+        facts = compare(job, how, told) if isinstance(job, Race) else overhead(how, told)
+        write(facts, path)
+    return line(read(path))
+
+
+def line(facts: Facts) -> str:
+    """One line for the terminal."""
+    found, met = facts["verdict"], "met" if facts["verdict"]["met"] else "NOT MET"
+    if facts["kind"] == "overhead":
+        return f"{facts['job']}: at most {100 * found['worst']:.1f} %, target below {100 * facts['target']:g} %; {met}"
+    said = []
+    for side, row in found["sides"].items():
+        t = row["times_faster"]
+        said.append(f"{side} {t['median']:.2f} times faster [{t['low']:.2f}, {t['high']:.2f}]")
+        said.append("as strong" if row["strong"] else "WEAKER")
+    goal = "no target" if facts["target"] is None else f"target {facts['target']:g}"
+    return f"{facts['job']} ({len(facts['ids'])} samples, {facts['device']}): {', '.join(said)}; {goal}; {met}"
+
+
+def main() -> int:
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--list", action="store_true", help="every job, and what is stored of it")
+    p.add_argument("--jobs", default="*", help="names or patterns, separated by commas; those meant for the device")
+    p.add_argument("--device", default=None, help="cuda where there is a GPU, else cpu")
+    p.add_argument("--precision", choices=speed.PRECISIONS, default="float32", help="what all sides run in")
+    p.add_argument("--repeats", type=int, default=3)
+    p.add_argument("--within", type=float, default=math.inf, help="seconds after which no repeat of a job would end")
+    p.add_argument("--samples", type=int, default=None, help="how many images; by default what the job says")
+    p.add_argument("--queries", type=int, default=None, help="of NES, Bandits and overhead, for each sample")
+    p.add_argument("--batch", type=int, default=None, help=f"images at once: {BATCH} on a GPU, {SMALL_BATCH} on a CPU")
+    p.add_argument("--threads", type=int, default=None, help="of the CPU; 1 gives fair ratios of processor time")
+    p.add_argument("--compile", action="store_true", help="ours on a compiled network too, as a third side")
+    p.add_argument("--seed", type=int, default=0)
+    p.add_argument("--out", type=Path, default=ROOT / "results" / "bench")
+    a = p.parse_args()
+    try:
+        chosen = choose(a.jobs)
+        if a.list:
+            for job in chosen:
+                where = ", ".join(device for device in ("cuda", "cpu") if job.target(device) is not None)
+                files = ", ".join(
+                    path.stem for path in sorted(a.out.glob(f"{job.name}*.json")) if _job_of(path.stem) == job.name
+                )
+                print(f"{job.name:45}  {where:10}  {files}".rstrip())
+            return 0
+        for name in ("repeats", "samples", "queries", "batch", "threads"):
+            if getattr(a, name) is not None and getattr(a, name) < 1:
+                raise BadInput(f"--{name} must be at least 1; found {getattr(a, name)}.")
+        device = find_device(a.device)
+        chosen = meant_for(device.type, chosen)
+        if a.threads is not None:
+            torch.set_num_threads(a.threads)
+    except AntiadvError as error:
+        print(f"speed: {error}", file=sys.stderr)
+        return 2
+    how = Setting(device, a.precision, a.repeats, a.compile, a.samples, a.queries, a.batch, a.seed, a.within)
+    failed = 0
+    for job in chosen:
+        try:
+            print(perform(job, how, a.out, lambda text: print(text, file=sys.stderr, flush=True)), flush=True)
+        except AntiadvError as error:  # the other jobs do not depend on it
+            print(f"speed: {error}", file=sys.stderr, flush=True)
+            failed += 1
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
