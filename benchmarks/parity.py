@@ -504,7 +504,10 @@ def write(facts: Facts, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     final = folder / f"{facts['job']}.json"
     beside = folder / f".{facts['job']}.{os.getpid()}.tmp"
-    lines = [f" {json.dumps(key)}: {json.dumps(value)}" for key, value in {**facts, "verdict": verdict(facts)}.items()]
+    ids = facts["ids"]
+    unbroken = ids == list(range(ids[0], ids[-1] + 1))
+    whole = {**facts, "ids": f"{ids[0]}:{ids[-1] + 1}" if unbroken else ids, "verdict": verdict(facts)}
+    lines = [f" {json.dumps(key)}: {json.dumps(value, separators=(',', ':'))}" for key, value in whole.items()]
     beside.write_text("{\n" + ",\n".join(lines) + "\n}\n")
     beside.replace(final)
     return final
@@ -515,6 +518,8 @@ def read(path: Path) -> Facts:
         facts: Facts = json.loads(path.read_text())
         if facts["format"] != FORMAT or facts["job"] != path.stem:
             raise ValueError(f"format {facts['format']}, job {facts['job']}")
+        if isinstance(facts["ids"], str):
+            facts["ids"] = list(range(*map(int, facts["ids"].split(":"))))
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise BadInput(f"{path} is not a stored comparison ({error}). Delete it and run the job again.") from error
     return facts

@@ -333,7 +333,7 @@ def compared(facts: dict[str, Any]) -> Iterable[dict[str, str]]:
             "ours": "worst of the four" if worst else f"`{ours['attack']}`",
             "theirs": "worst of the four" if worst else f"`{theirs['attack']}`",
             "ball": facts["threat"] + (f", {facts['budget']:,} queries" if facts["budget"] else ""),
-            "samples": str(len(facts["ids"])),
+            "samples": str(len(facts["right"])),
             "what": check["what"],
             "by ours": values[0],
             "by theirs": values[1],

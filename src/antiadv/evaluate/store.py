@@ -36,9 +36,8 @@ from antiadv.core.errors import AntiadvError, StoreMismatch, StoreUnwritable
 from antiadv.evaluate.cell import COLUMNS, FORMAT, Cell, Receipt, Record, read_threat
 
 _RECORDS = ".json.xz"
-_XZ = [
-    {"id": lzma.FILTER_LZMA2, "preset": 9, "dict_size": 2**20}
-]  # the preset's 64 MB take longer to set up than to use
+# as for text, whose bytes stand anywhere; the preset's dictionary of 64 MB takes longer to set up than to use
+_XZ = [{"id": lzma.FILTER_LZMA2, "preset": 9, "dict_size": 2**20, "lc": 4, "lp": 0, "pb": 0}]
 _NAME = re.compile(r"(\d{6,})-(\d{6,})-(\d+)" + re.escape(_RECORDS))
 
 
@@ -169,7 +168,8 @@ class Store:
         whole = {**words, "seed": cell.seed, "precision": cell.precision}
         said = {"format": FORMAT, "key": folder.name, "cell": whole, "identity": cell.identity}
         folder.mkdir(parents=True, exist_ok=True)
-        _write(path, (json.dumps(said, indent=1) + "\n").encode())
+        lines = [f" {json.dumps(key)}: {json.dumps(value)}" for key, value in said.items()]
+        _write(path, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:

@@ -59,7 +59,8 @@ class Card:
 
 def write_card(card: Card, path: Path) -> None:
     part = path.with_name(path.name + ".part")
-    part.write_text(json.dumps(_flat(card), indent=1) + "\n")
+    lines = [f" {json.dumps(key)}: {json.dumps(value, separators=(',', ':'))}" for key, value in _flat(card).items()]
+    part.write_text("{\n" + ",\n".join(lines) + "\n}\n")  # a line for each thing it says
     part.replace(path)
 
 
