@@ -1,6 +1,6 @@
 """What the dice cost beside the network they are for: one normal image per query is the most any attack draws.
 
-    draws.py [--device cuda] [--batch 512] [--model compact:trades …]
+    draws.py [--device cuda] [--batch 512] [--model compact:trades …] [--out results/bench/draws.json]
 
 Both sides in one run, median of repeated timings; on a GPU by events, so that what is waited for is counted.
 """
@@ -8,12 +8,15 @@ Both sides in one run, median of repeated timings; on a GPU by events, so that w
 from __future__ import annotations
 
 import argparse
-import json
+import shlex
 import statistics
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
+from filing import put
 
 from antiadv import models
 from antiadv.core.draws import Draws
@@ -39,17 +42,22 @@ def main() -> None:
     p.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     p.add_argument("--batch", type=int, default=512)
     p.add_argument("--model", nargs="+", default=["compact:trades"])
+    p.add_argument("--out", type=Path)
     a = p.parse_args()
     device = torch.device(a.device)
     draws = Draws.of(0, torch.arange(a.batch, device=device))
     x = torch.full((a.batch, 3, 32, 32), 0.5, device=device)
+    shares: dict[str, float] = {}
     with torch.no_grad():
         dice = seconds(lambda: draws.fold(1).normal(3, 32, 32), device)
         for name in a.model:
             net = models.load(name).to(device)
             forward = seconds(lambda net=net: net(x), device)  # type: ignore[misc]
-            share = dice / (dice + forward)
-            print(json.dumps({"model": name, "device": a.device, "batch": a.batch, "share": round(share, 4)}))
+            shares[name] = round(dice / (dice + forward), 4)
+            print(f"{name}: {100 * shares[name]:.2f} % of dice and forward pass, {a.batch} images on {a.device}")
+    if a.out:
+        where = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+        put({"command": shlex.join(["python", *sys.argv]), "device": where, "batch": a.batch, "share": shares}, a.out)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +23,7 @@ from typing import Any  # what a json file holds
 
 import torch
 from authors import Authors
+from filing import put
 from torch import Tensor
 
 from antiadv import AntiAdversary, models
@@ -98,14 +98,6 @@ def verdict(found: Facts) -> Facts:
     return {"batches": rows, "met": all(row["fast"] and row["near"] for row in rows.values())}
 
 
-def write(found: Facts, path: Path) -> None:
-    """Written beside and renamed: a file is whole or absent."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    beside.write_text(json.dumps(found, indent=1) + "\n")
-    beside.replace(path)
-
-
 def main() -> None:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -120,7 +112,7 @@ def main() -> None:
     found = measure(a.model, a.steps, batches, torch.device(a.device), a.precision, a.repeats)
     print(json.dumps(found, indent=1))
     if a.out:
-        write(found, a.out)
+        put(found, a.out)
 
 
 if __name__ == "__main__":

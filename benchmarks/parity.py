@@ -24,11 +24,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import difflib
-import fnmatch
 import json
 import math
-import os
 import random
 import sys
 import time
@@ -40,6 +37,7 @@ from typing import Any, Literal  # Any: what a json file holds
 
 import numpy as np
 import torch
+from filing import pick, put
 from peers import PEERS, Task
 from torch import Tensor, nn
 
@@ -49,7 +47,7 @@ from antiadv.attacks.score_based.nes import published_queries
 from antiadv.core.attack import Attack
 from antiadv.core.ball import L2, Ball, Linf
 from antiadv.core.draws import Draws
-from antiadv.core.errors import AntiadvError, BadInput, BadSpec
+from antiadv.core.errors import AntiadvError, BadInput
 from antiadv.core.oracle import Eager, Engine, Ledger, Oracle
 from antiadv.core.threat import Threat
 from antiadv.evaluate.cell import Record
@@ -297,7 +295,7 @@ def compare(job: Job, device: torch.device, samples: int, engine: str, seed: int
         raise BadInput(f"{samples} samples were asked for; {DATA} has {len(dataset)} here. Ask for fewer.")
     passes = choose_engine(engine, device)
     with switched("float32", device):
-        ids, start = _choose(job, net, dataset, samples, seed, device)
+        ids, start = choose_samples(job, net, dataset, samples, seed, device)
         x, y = dataset.images(ids).to(device), dataset.labels(ids).to(device)
         dice = Draws.of(seed, torch.tensor(ids, device=device))
         clean = look(net, x, Eager(BATCH), dice)
@@ -344,7 +342,7 @@ def compare(job: Job, device: torch.device, samples: int, engine: str, seed: int
         }
 
 
-def _choose(
+def choose_samples(
     job: Job, net: nn.Module, dataset: data.Dataset, samples: int, seed: int, device: torch.device
 ) -> tuple[list[int], Tensor | None]:
     """The first samples; for attacks on labels the first that are right and that noise fools, and that noise."""
@@ -500,17 +498,11 @@ def _rounded(values: Facts) -> Facts:
 
 
 def write(facts: Facts, folder: Path) -> Path:
-    """Facts and verdict, written beside and renamed: a file is whole or absent."""
-    folder.mkdir(parents=True, exist_ok=True)
-    final = folder / f"{facts['job']}.json"
-    beside = folder / f".{facts['job']}.{os.getpid()}.tmp"
+    """Facts and verdict; samples that follow each other as START:STOP."""
     ids = facts["ids"]
     unbroken = ids == list(range(ids[0], ids[-1] + 1))
-    whole = {**facts, "ids": f"{ids[0]}:{ids[-1] + 1}" if unbroken else ids, "verdict": verdict(facts)}
-    lines = [f" {json.dumps(key)}: {json.dumps(value, separators=(',', ':'))}" for key, value in whole.items()]
-    beside.write_text("{\n" + ",\n".join(lines) + "\n}\n")
-    beside.replace(final)
-    return final
+    said = {**facts, "ids": f"{ids[0]}:{ids[-1] + 1}" if unbroken else ids, "verdict": verdict(facts)}
+    return put(said, folder / f"{facts['job']}.json")
 
 
 def read(path: Path) -> Facts:
@@ -526,18 +518,6 @@ def read(path: Path) -> Facts:
 
 
 # ---------------------------------------------------------------- command line
-
-
-def choose(said: str) -> list[Job]:
-    """Jobs by name or pattern, in the order of the list."""
-    wanted: set[str] = set()
-    for text in filter(None, (part.strip() for part in said.split(","))):
-        found = fnmatch.filter(JOBS, text)
-        if not found:
-            near = ", ".join(difflib.get_close_matches(text, JOBS, 3, 0.3))
-            raise BadSpec(f"no job is called {text!r}; the nearest are {near or 'none'}. See --list.")
-        wanted.update(found)
-    return [job for job in JOBS.values() if job.name in wanted]
 
 
 def perform(job: Job, out: Path, device: torch.device, samples: int | None, engine: str, seed: int) -> Facts:
@@ -579,7 +559,7 @@ def main() -> int:
     p.add_argument("--out", type=Path, default=ROOT / "results" / "parity")
     a = p.parse_args()
     try:
-        chosen = choose(a.jobs)
+        chosen = pick(a.jobs, JOBS)
         if a.list:
             for job in chosen:
                 stored = "stored" if (a.out / f"{job.name}.json").exists() else ""

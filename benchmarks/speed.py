@@ -23,11 +23,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import difflib
-import fnmatch
 import json
 import math
-import os
 import resource
 import statistics
 import sys
@@ -43,6 +40,7 @@ import numpy as np
 import published_loops
 import torch
 from authors import Authors
+from filing import pick, put
 from peers import PEERS, Found, Peer, Task
 
 import parity
@@ -243,7 +241,7 @@ class Course:
         self.layer = self.net if race.step is None else AntiAdversary(self.net, STEPS, race.step)
         authors = self.net if race.step is None else Authors(self.net, STEPS, race.step)
         with switched("float32", device):
-            self.ids, self.start = parity._choose(race.pair, self.net, self.dataset, samples, seed, device)
+            self.ids, self.start = parity.choose_samples(race.pair, self.net, self.dataset, samples, seed, device)
             self.x, self.y = self.dataset.images(self.ids).to(device), self.dataset.labels(self.ids).to(device)
             self.dice = Draws.of(seed, torch.tensor(self.ids, device=device))
             self.clean = look(self.layer, self.x, Eager(BATCH), self.dice)
@@ -520,16 +518,6 @@ def stem(job: Race | Lone, how: Setting) -> str:
     return "-".join(parts)
 
 
-def write(facts: Facts, path: Path) -> Path:
-    """Facts and verdict, written beside and renamed: a file is whole or absent."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    lines = [f" {json.dumps(key)}: {json.dumps(value)}" for key, value in {**facts, "verdict": verdict(facts)}.items()]
-    beside.write_text("{\n" + ",\n".join(lines) + "\n}\n")
-    beside.replace(path)
-    return path
-
-
 def read(path: Path) -> Facts:
     try:
         facts: Facts = json.loads(path.read_text())
@@ -554,18 +542,6 @@ def _job_of(stem: str) -> str | None:
 # ---------------------------------------------------------------- command line
 
 
-def choose(said: str) -> list[Race | Lone]:
-    """Jobs by name or pattern, in the order of the list."""
-    wanted: set[str] = set()
-    for text in filter(None, (part.strip() for part in said.split(","))):
-        found = fnmatch.filter(JOBS, text)
-        if not found:
-            near = ", ".join(difflib.get_close_matches(text, JOBS, 3, 0.3))
-            raise BadSpec(f"no job is called {text!r}; the nearest are {near or 'none'}. See --list.")
-        wanted.update(found)
-    return [job for job in JOBS.values() if job.name in wanted]
-
-
 def meant_for(device: str, jobs: Sequence[Race | Lone]) -> list[Race | Lone]:
     found = [job for job in jobs if job.target(device) is not None]
     if not found:
@@ -579,13 +555,13 @@ def perform(job: Race | Lone, how: Setting, out: Path, told: Callable[[str], Non
     if job.name == "latency":
         if not path.exists():
             found = latency.measure("preact18:width=64", STEPS, list(latency.FASTER), how.device, how.precision, 30)
-            latency.write(found, path)
+            put(found, path)
         rows = json.loads(path.read_text())["batches"]
         each = (f"batch {b} {row['faster_than_authors']['median']:.2f} times faster" for b, row in rows.items())
         return f"latency: {', '.join(each)}"
     if not path.exists():
         facts = compare(job, how, told) if isinstance(job, Race) else overhead(how, told)
-        write(facts, path)
+        put({**facts, "verdict": verdict(facts)}, path)
     return line(read(path))
 
 
@@ -620,7 +596,7 @@ def main() -> int:
     p.add_argument("--out", type=Path, default=ROOT / "results" / "bench")
     a = p.parse_args()
     try:
-        chosen = choose(a.jobs)
+        chosen = pick(a.jobs, JOBS)
         if a.list:
             for job in chosen:
                 where = ", ".join(device for device in ("cuda", "cpu") if job.target(device) is not None)

@@ -107,8 +107,8 @@ def test_a_file_that_is_no_comparison_is_named(tmp_path: Path) -> None:
 
 def test_an_unknown_job_is_told_in_a_sentence(bench: ModuleType) -> None:
     with pytest.raises(BadSpec, match=r"no job is called 'apgd-ce'; the nearest are .*pyautoattack-apgd-ce"):
-        bench.choose("apgd-ce")
-    names = [job.name for job in bench.choose("pyautoattack-*-compact-trades")]
+        bench.pick("apgd-ce", bench.JOBS)
+    names = [job.name for job in bench.pick("pyautoattack-*-compact-trades", bench.JOBS)]
     assert len(names) == 5
     assert names[-1] == "pyautoattack-worst-compact-trades"
 

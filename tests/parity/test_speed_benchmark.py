@@ -110,7 +110,7 @@ def test_a_job_for_another_device_is_told_in_a_sentence(bench: ModuleType, tmp_p
     told = call("--jobs", "latency", "--device", "cpu", "--out", str(tmp_path), code=2)
     assert told == "speed: latency is not meant for cpu. Say another --device.\n"
     with pytest.raises(BadSpec, match=r"no job is called 'autoatack'; the nearest are autoattack-"):
-        bench.choose("autoatack")
+        bench.pick("autoatack", bench.JOBS)
     with pytest.raises(BadInput, match="share of processor time"):
         bench.overhead(bench.Setting(torch.device("cuda")))
 
@@ -297,7 +297,7 @@ def test_the_page_says_plainly_what_is_met_and_what_was_not_run(
     facts = bench.read(run[0])
     for times, ending, count in (([7.0, 9.0], "| yes |", 1), ([0.5, 0.7], "| **no** |", 0)):
         both = {**facts, "times_faster": {"ours": times}, "ours": facts["theirs"]}
-        bench.write(both, folder / run[0].name)
+        bench.put({**both, "verdict": bench.verdict(both)}, folder / run[0].name)
         page = docs.benchmarks()
         (row,) = [line for line in page.splitlines() if line.startswith(f"| `{HOP}` | compact:trades |")]
         assert row.endswith(ending)
@@ -305,7 +305,8 @@ def test_the_page_says_plainly_what_is_met_and_what_was_not_run(
         assert f"**{count} of 1 stored jobs meet their target.**" in page
     assert f"- `{HOP}` (cpu, float32)\n" in page
     better = {"times_faster": {"ours": [0.5], "compiled": [2.0]}, "compiled": facts["theirs"]}
-    bench.write({**both, **better, "setup": {"ours": 0.0, "compiled": 9.0}}, folder / run[0].name)
+    fast = {**both, **better, "setup": {"ours": 0.0, "compiled": 9.0}}
+    bench.put({**fast, "verdict": bench.verdict(fast)}, folder / run[0].name)
     page = docs.benchmarks()
     assert f"- `{HOP}` (cpu, float32): compiled it does\n" in page
     here = page.split("## On a CPU")[1].split("## The layer")[0]

@@ -1,4 +1,4 @@
-"""The dice of `draws.py` on CUDA, one kernel a request: the plain way needs twenty, and a network's time.
+"""The dice of `draws.py` on CUDA, one kernel a request, where the plain way needs twenty.
 
     fold(k, t)            mix(k ⊕ mix(t·φ + β))                             a key and a step, both 64-bit words
     step(k, w)            mix(k ⊕ w)                                        w = mix(t·φ + β), known to the host

@@ -92,6 +92,10 @@ class Engine(Protocol):
 
     def jacobian(self, model: nn.Module, z: Tensor, *, draws: Draws | None = None) -> tuple[Tensor, Tensor]: ...
 
+    def judge(self) -> Engine:
+        """The engine the judge looks through, plain float32; itself, if it is that."""
+        ...
+
 
 @dataclass(frozen=True)
 class Eager:
@@ -114,6 +118,9 @@ class Eager:
     def jacobian(self, model: nn.Module, z: Tensor, *, draws: Draws | None = None) -> tuple[Tensor, Tensor]:
         pairs = [slopes(model, part, d) for part, d in self._parts(z, draws)]
         return _join([s for s, _ in pairs]), _join([j for _, j in pairs])
+
+    def judge(self) -> Eager:
+        return self
 
     def _parts(self, z: Tensor, draws: Draws | None) -> list[tuple[Tensor, Draws | None]]:
         parts = z.detach().split(self.batch)

@@ -2,7 +2,7 @@
 
 with Meter(f) as meter: …     meter.forwards, meter.backwards: images through f, counted by hooks on f itself
 with aside() as seen: …       what passes meanwhile is left off the open meters, and told
-bill(seen, times)             put it on them, so many times: a replayed graph calls no hook
+bill(seen, images)            put it on them, for so many images: a replayed graph calls no hook
 """
 
 from __future__ import annotations
@@ -76,12 +76,12 @@ def metered() -> set[nn.Module]:
     return {m.module for m in _OPEN}
 
 
-def bill(passes: Passes, images: int, of: int) -> None:
-    """Put what `of` images cost on the open meters, for `images` of them; samples stand alone, so it divides."""
+def bill(passes: Passes, images: int) -> None:
+    """Put on the open meters what one image was seen to cost, for so many."""
     for m in _OPEN:
         forwards, backwards = passes.get(m.module, (0, 0))
-        m.forwards += forwards * images // of
-        m.backwards += backwards * images // of
+        m.forwards += forwards * images
+        m.backwards += backwards * images
 
 
 def _name(device: torch.device) -> str:

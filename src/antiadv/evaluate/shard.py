@@ -27,7 +27,6 @@ from antiadv.core.threat import Threat
 from antiadv.evaluate.cell import Job, Receipt, Record
 from antiadv.evaluate.judge import Look, look, records, tidy
 from antiadv.evaluate.meter import Meter, aside
-from antiadv.evaluate.speed import Fast
 from antiadv.evaluate.world import World
 
 Watch = Callable[[Ledger], None]
@@ -64,7 +63,7 @@ def confront(
     if ids.shape != y.shape:
         raise BadInput(f"ids must number the images, one each ({len(x)}); found {tuple(ids.shape)}. Or leave them out.")
     engine = Eager() if engine is None else engine
-    judge = engine.judge() if isinstance(engine, Fast) else engine
+    judge = engine.judge()
     x, y, ids = x.detach().clamp(0, 1), y.to(x.device).long(), ids.to(x.device)
     with Meter(base_of(model)) as meter:
         dice = Draws.of(seed, ids)

@@ -74,20 +74,19 @@ def switched(precision: str, device: torch.device) -> Iterator[None]:
 
 
 class Fast:
-    """See the head of this file. `capture=False` runs the module as it stands on any device."""
+    """See the head of this file."""
 
     def __init__(
         self,
         batch: int = 256,
         precision: str = "float32",
-        capture: bool = True,
         least: int = LEAST,
         compiled: bool = False,
     ) -> None:
         if batch < 1:
             raise BadInput(f"a batch needs at least one image; found {batch}. Give for example --batch 256.")
         check_precision(precision)
-        self.batch, self.precision, self.capture, self.least = batch, precision, capture, least
+        self.batch, self.precision, self.least = batch, precision, least
         self.compiled = compiled
         self._twins: OrderedDict[nn.Module, nn.Module] = OrderedDict()
         self._passes: dict[tuple[nn.Module, str], Passes] = {}
@@ -100,7 +99,7 @@ class Fast:
         if self.precision == "float32" and not self.compiled:
             return self
         if self._judge is None:
-            self._judge = Fast(self.batch, "float32", self.capture, self.least)
+            self._judge = Fast(self.batch, "float32", self.least)
         return self._judge
 
     def scores(self, model: nn.Module, z: Tensor, *, draws: Draws | None = None) -> Tensor:
@@ -157,7 +156,7 @@ class Fast:
 
     def _part(self, model: nn.Module, what: tuple[Any, ...], run: Run, part: Sequence[Tensor]) -> tuple[Tensor, ...]:
         n, device = len(part[0]), part[0].device
-        captures = device.type == "cuda" and self.capture
+        captures = device.type == "cuda"
         if n == 0 or not (captures or self.compiled):
             with switched(self.precision, device):
                 return run(model, *part)
@@ -166,7 +165,7 @@ class Fast:
             graph = self._graph(model, what, run, part) if captures else None
             with switched(self.precision, device):
                 answers = run(self._twin(model), *part) if graph is None else graph.replay(part)
-        bill(passes, n, 1)
+        bill(passes, n)
         return answers
 
     def _passes_of(self, model: nn.Module, what: tuple[Any, ...], run: Run, part: Sequence[Tensor]) -> Passes:

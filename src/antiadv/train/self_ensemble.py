@@ -28,7 +28,7 @@ class SelfEnsemble(Recipe):
     passes: int = 10
 
     limits: ClassVar[tuple[str, ...]] = (
-        "Its noise hides gradients and moves few decisions: an attacker who averages over it breaks nearly all.",
+        "Its answers are noisy: attacks that do not average over the noise, as `eot` does, say little about it.",
         "As loaded it is silent; the accuracies are those behind the `self_ensemble` defence.",
     )
 

@@ -185,8 +185,8 @@ def _unit(d: Tensor) -> Tensor:
 
 
 def _rolled(roll: Callable[[Draws, int], Dice], draws: Draws, steps: range, channels: int) -> Dice:
-    """The dice of these steps for all samples, `[N, steps, …]` each: rolled at once, for alone they cost more than
-    the network does on a GPU."""
+    """The dice of these steps for all samples, `[N, steps, …]` each: rolled at once, for alone they were more than half
+    of the operations of a step."""
     t = torch.arange(steps.start, steps.stop, device=draws.keys.device).repeat(len(draws))
     dice = roll(Draws(draws.keys.repeat_interleave(len(steps))).fold(t), channels)
     return tuple(d.view(len(draws), len(steps), *d.shape[1:]) for d in dice)
