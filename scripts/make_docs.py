@@ -67,8 +67,8 @@ def made(card: Card) -> str:
 
 
 NOTES = {
-    "compact-cifar10-self_ensemble": "PGD is done at the first image that fools once, while the judge wants the majority "
-    "of ten looks: of the samples left standing nearly all were fooled once.",
+    "compact-cifar10-self_ensemble": "PGD is done at the first image that fools once, while the judge wants the "
+    "majority of ten looks: of the samples left standing nearly all were fooled once.",
     "compact-cifar10-hydra": "90 % of the weights of every layer are zero.",
 }
 
