@@ -194,6 +194,24 @@ def test_success_is_sticky_and_the_fooled_are_not_asked_again(name: str, p: floa
     assert spent[0] == spent[1]
 
 
+def check(name: str, p: float) -> None:
+    """The contract for a variant that the registry does not hold, one law after the other."""
+    for toy in (halfspace, sphere):
+        test_succeeds_beyond_the_true_distance_and_stays_in_ball_and_box(name, p, toy)
+        test_fails_inside_the_true_distance(name, p, toy)
+    for queries in (1, 2, 7, 60):
+        test_charges_what_a_spying_model_saw_and_never_passes_the_budget(name, p, queries)
+    test_same_result_in_any_batch_order_and_shard(name, p)
+    test_same_seed_same_images_other_seed_other_images(name, p)
+    test_one_channel_non_square_and_single_images(name, p, (1, 3, 6), 3)
+    test_no_images_at_all(name, p)
+    test_float64_in_float64_out(name, p)
+    test_reaches_a_target(name, p)
+    test_a_model_with_nothing_to_climb_is_survived(name, p)
+    test_success_is_sticky_and_the_fooled_are_not_asked_again(name, p)
+    test_is_a_value(name)
+
+
 def test_the_bare_classifier_is_its_own_base() -> None:
     toy = halfspace(2)
     assert base_of(toy.model) is toy.model

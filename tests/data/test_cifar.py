@@ -14,7 +14,7 @@ import torch
 
 from antiadv import data
 from antiadv.core.errors import BadInput, BadSpec
-from antiadv.data import cifar, imported
+from antiadv.data import cifar, imported, unpickling
 from antiadv.data.dataset import digest
 from tests.data import made
 from tests.data.made import Splits
@@ -151,7 +151,7 @@ def test_a_malicious_pickle_is_refused_and_does_not_run(ten: Splits, tmp_path: P
 @pytest.mark.parametrize("module", ["builtins\neval", "numpy\nload", "numpy.core.multiarray\nfromfile", "os\nsystem"])
 def test_no_other_name_can_be_called(module: str) -> None:
     with pytest.raises(BadInput, match="which images and labels do not need"):
-        cifar.unpickle("test_batch", b"\x80\x02c" + module.encode() + b"\n(U\x011tR.")
+        unpickling.unpickle("test_batch", b"\x80\x02c" + module.encode() + b"\n(U\x011tR.")
 
 
 @pytest.mark.parametrize(

@@ -15,20 +15,19 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import pickle
 import tarfile
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal  # Any: what a pickle or a json file holds
+from typing import Literal  # Any: what a pickle or a json file holds
 
 import numpy as np
 from PIL import Image
 
 from antiadv.core.errors import BadInput
-from antiadv.data import imported, pairs
+from antiadv.data import imported, pairs, unpickling
 from antiadv.data.dataset import Bytes, Dataset, Ints, digest
 from antiadv.data.imported import Found
 
@@ -283,11 +282,11 @@ def _python(key: bytes) -> Callable[[Mapping[str, bytes]], tuple[Bytes, Ints]]:
 
 
 def _batch(name: str, content: bytes, key: bytes) -> tuple[Bytes, Ints]:
-    batch = unpickle(name, content)
+    batch = unpickling.unpickle(name, content)
     if not isinstance(batch, dict) or not {b"data", key} <= set(batch):
         raise BadInput(f"{name} is a pickle, but not a CIFAR batch: it needs 'data' and {key.decode()!r}")
     x, y = batch[b"data"], batch[key]
-    if not isinstance(x, _Array) or not isinstance(y, list) or not all(isinstance(label, int) for label in y):
+    if not isinstance(x, unpickling.Array) or not isinstance(y, list) or not all(isinstance(label, int) for label in y):
         raise BadInput(f"{name} is a pickle, but its 'data' is no array or its {key.decode()!r} no list of numbers")
     return x.pixels(name), np.array(y, np.int64)
 
@@ -346,67 +345,3 @@ LAYOUTS = (
     ),
 )
 KNOWN = frozenset(name for layout in LAYOUTS for names in layout.files.values() for name in names)
-
-
-# ---------------------------------------------------------------- unpickling
-
-
-class _Array:
-    """Stands in for numpy's array while a batch is unpickled: only its state is kept, numpy never sees the pickle."""
-
-    def __init__(self, *_: object) -> None:
-        self.state: Any = None
-
-    def __setstate__(self, state: Any) -> None:
-        self.state = state
-
-    def pixels(self, where: str) -> Bytes:
-        """uint8 [N, 3072]; numpy's state is (version, shape, dtype, fortran order, bytes)."""
-        try:
-            _, shape, dtype, fortran, raw = self.state
-            if not isinstance(dtype, _DType) or dtype.text not in ("u1", b"u1") or not isinstance(raw, bytes):
-                raise ValueError("not an array of bytes")
-            return np.frombuffer(raw, np.uint8).reshape(shape, order="F" if fortran else "C").reshape(-1, 3072)
-        except (TypeError, ValueError) as error:
-            raise BadInput(f"{where} is a pickle, but its 'data' is not N rows of 3072 bytes: {error}") from error
-
-
-class _DType:
-    """Stands in for numpy's dtype."""
-
-    def __init__(self, text: object = "", *_: object) -> None:
-        self.text = text
-
-    def __setstate__(self, state: object) -> None:
-        """Byte order and the like: one byte has none."""
-
-
-def _encode(text: str, _: str) -> bytes:
-    """What `_codecs.encode` does in a batch pickled by Python 3: bytes, written as Latin-1 text."""
-    return text.encode("latin-1")
-
-
-_ALLOWED: dict[tuple[str, str], Any] = {
-    ("numpy.core.multiarray", "_reconstruct"): _Array,
-    ("numpy._core.multiarray", "_reconstruct"): _Array,
-    ("numpy", "ndarray"): _Array,
-    ("numpy", "dtype"): _DType,
-    ("_codecs", "encode"): _encode,
-}
-
-
-class _Unpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in _ALLOWED:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which images and labels do not need")
-        return _ALLOWED[module, name]
-
-
-def unpickle(name: str, content: bytes) -> Any:
-    """Dictionaries, lists, numbers, texts, bytes, and stand-ins for arrays of bytes. Nothing else is ever called."""
-    try:
-        return _Unpickler(io.BytesIO(content), encoding="bytes").load()
-    except BadInput:
-        raise
-    except Exception as error:  # a damaged pickle can fail in any way at all
-        raise BadInput(f"{name} is refused as a CIFAR batch: {error or type(error).__name__}") from error
