@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from antiadv.core.errors import BadInput, BadSpec
 from antiadv.core.losses import ce, dlr_to, negated
 from antiadv.core.oracle import Eager
 from antiadv.evaluate.meter import Meter, aside, bill
-from antiadv.evaluate.speed import LEAST, Fast, engine, static_size, switched
+from antiadv.evaluate.speed import LEAST, Fast, _channels_last, _Half, engine, static_size, switched
 from antiadv.models.noise import GaussianNoise
 
 cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
@@ -194,13 +195,67 @@ def test_mixed_searches_in_bfloat16_and_answers_in_float32(net: nn.Module, devic
 
 
 @cuda
-@pytest.mark.parametrize("precision", ["float32", "tf32", "mixed"])
+def test_half_is_as_fine_as_tf32(net: nn.Module) -> None:
+    net = net.cuda()
+    x, y = images(64, "cuda")
+    exact, slope = Eager().gradient(net, x, ce, y)
+    for model in (net, antiadv.AntiAdversary(net, steps=2, step_size=0.01)):
+        s, g = Fast(batch=64, precision="half").gradient(model, x, ce, y)
+        exact, slope = Eager().gradient(model, x, ce, y)
+        assert s.dtype == g.dtype == torch.float32
+        torch.testing.assert_close(s, exact, rtol=0.01, atol=0.005)
+        assert torch.nn.functional.cosine_similarity(g.flatten(1), slope.flatten(1)).min() > 0.99
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-12, 1e12])
+def test_in_float16_gradients_of_any_size_come_back(net: nn.Module, scale: float) -> None:
+    """As they stand those of a confident sample would be zero, and those of a steep loss infinite."""
+    x, y = images(8)
+    scales = torch.logspace(0, 3, 8) * scale  # every sample has its own
+
+    def loss(s: Tensor, y: Tensor) -> Tensor:
+        return scales * ce(s, y)
+
+    inside = copy.deepcopy(net).half()
+    half = _Half(nn.Sequential(Cast(torch.float16), inside)).eval()
+    s, g = Eager().gradient(half, x, loss, y)
+    exact, slope = Eager().gradient(net, x, loss, y)
+    assert s.dtype == g.dtype == torch.float32
+    torch.testing.assert_close(s, exact, rtol=0.01, atol=0.005)
+    largest = slope.flatten(1).abs().amax(1).view(-1, 1, 1, 1)
+    torch.testing.assert_close(g / largest, slope / largest, rtol=0.02, atol=0.01)
+    _, j = Eager().jacobian(half, x)  # several ways back through one pass
+    torch.testing.assert_close(j, Eager().jacobian(net, x)[1], rtol=0.02, atol=0.01)
+
+
+class Cast(nn.Module):
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.dtype = dtype
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.to(self.dtype)
+
+
+def test_a_copy_for_tensor_cores_is_counted_by_nobody_and_computes_the_same(net: nn.Module) -> None:
+    x, _ = images(4)
+    with Meter(net) as meter:
+        twin = _channels_last(net)
+        torch.testing.assert_close(twin(x), net(x))
+        assert meter.forwards == 4
+    weights = [p for p in twin.parameters() if p.ndim == 4]
+    assert all(p.is_contiguous(memory_format=torch.channels_last) and not p.requires_grad for p in weights)
+    assert all(p.requires_grad for p in net.parameters()), "the network itself is left as it was"
+
+
+@cuda
+@pytest.mark.parametrize("precision", ["float32", "tf32", "half", "mixed"])
 def test_precision_holds_inside_and_is_left_as_it_was(precision: str) -> None:
     conv = torch.backends.cudnn.conv  # type: ignore[attr-defined]
     before = conv.fp32_precision
     with switched(precision, torch.device("cuda")):
         assert conv.fp32_precision == ("ieee" if precision == "float32" else "tf32")
-        assert torch.is_autocast_enabled("cuda") == (precision == "mixed")
+        assert torch.is_autocast_enabled("cuda") == (precision in ("half", "mixed"))
     assert conv.fp32_precision == before
 
 
@@ -227,10 +282,11 @@ def test_static_sizes_hold_what_they_must_and_waste_little(batch: int) -> None:
 
 
 def test_bad_precisions_are_named() -> None:
-    with pytest.raises(BadSpec, match="known are float32, tf32, mixed"):
+    with pytest.raises(BadSpec, match="known are float32, tf32, half, mixed"):
         engine(torch.device("cpu"), precision="fp8")
-    with pytest.raises(BadInput, match="needs a CUDA device"):
-        engine(torch.device("cpu"), precision="tf32")
+    for precision in ("tf32", "half"):
+        with pytest.raises(BadInput, match=f"{precision} needs a CUDA device"):
+            engine(torch.device("cpu"), precision=precision)
     with pytest.raises(BadInput, match="at least one image"):
         engine(torch.device("cpu"), batch=0)
 
@@ -252,6 +308,7 @@ def test_a_compiled_network_answers_alike_and_is_billed_alike(net: nn.Module, de
             torch.testing.assert_close(s, asked, rtol=1e-3, atol=1e-5)
             torch.testing.assert_close(g, slope, rtol=1e-3, atol=1e-5)
             torch.testing.assert_close(fast.scores(model, x), asked, rtol=1e-3, atol=1e-5)
+            torch.testing.assert_close(fast.jacobian(model, x), plain.jacobian(model, x), rtol=1e-3, atol=1e-5)
     assert model.base is net, "the defence itself is left as it was"
     assert not fast.judge().compiled
 

@@ -26,6 +26,8 @@ from antiadv.core.threat import Access, Threat, parse_threat
 
 FORMAT = 1
 
+Identity = dict[str, str | int]  # all that decides a sample's fate, in words and digests
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -43,8 +45,7 @@ class Cell:
     precision: str = "float32"
 
     @property
-    def identity(self) -> dict[str, str | int]:
-        """All that decides a sample's fate."""
+    def identity(self) -> Identity:
         return {
             "format": FORMAT,
             "data": data.canonical(self.data),
@@ -60,7 +61,7 @@ class Cell:
 
     @property
     def key(self) -> str:
-        return hashlib.sha256(json.dumps(self.identity, sort_keys=True).encode()).hexdigest()[:20]
+        return key_of(self.identity)
 
     @property
     def command(self) -> str:
@@ -71,6 +72,10 @@ class Cell:
         said += ["--seed", str(self.seed)] if self.seed else []
         said += ["--precision", self.precision] if self.precision != "float32" else []
         return shlex.join(["antiadv", "evaluate", *said])
+
+
+def key_of(identity: Identity) -> str:
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:20]
 
 
 def make_threat(threat: Threat | str, attack: Attack) -> Threat:

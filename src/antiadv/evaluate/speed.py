@@ -4,14 +4,17 @@
 
     precision   float32   as IEEE has it, everywhere: what the judge decides in
                 tf32      float32 storage, tensor cores with 10-bit mantissas inside convolutions and products (CUDA)
-                mixed     bfloat16 inside, by autocast; scores, losses and gradients in float32
+                half      float16 inside, by autocast: the mantissas of tf32 in half the bytes (CUDA)
+                mixed     bfloat16 inside, by autocast: coarser, and for any size of number
+                          scores, losses and gradients are float32 in all of them
 
 A request is cut into parts of at most `batch` images. On CUDA each part is padded up to one of a few static sizes, and
 forward pass, loss, gradient and the defence's own loop run as one CUDA graph, captured at the first request of its
 kind: one launch instead of hundreds. Padding cannot matter, since samples stand alone. A model that cannot be captured
-(it asks the host something midway) runs as it stands. On request the bare network is compiled first, on any device:
-half a minute or more, which pays on long runs. The judge is never compiled. If the device runs out of memory, the batch
-is halved and the request goes on; memory is bounded by the batch, not by the number of samples.
+(it asks the host something midway) runs as it stands. Tensor cores want channels last, weights included, so there a
+copy of the network is asked, made at the first request. On request it is compiled, on any device: half a minute, which
+pays on long runs. The judge asks the network itself. If the device runs out of memory, the batch is halved and the
+request goes on; memory is bounded by the batch, not by the number of samples.
 """
 
 from __future__ import annotations
@@ -26,15 +29,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from antiadv.core.ball import per_row
 from antiadv.core.defence import Defence, base_of
 from antiadv.core.door import check_base
 from antiadv.core.draws import Draws
 from antiadv.core.errors import BadInput, BadSpec
 from antiadv.core.losses import Loss
 from antiadv.core.oracle import answer, slope, slopes
-from antiadv.evaluate.meter import Passes, aside, bill, metered
+from antiadv.evaluate.meter import Passes, aside, bill, metered, unmetered
 
-PRECISIONS = ("float32", "tf32", "mixed")
+PRECISIONS = ("float32", "tf32", "half", "mixed")
+_INSIDE = {"half": torch.float16, "mixed": torch.bfloat16}
 MODELS_KEPT = 4  # whose graphs are kept: a defence, its base, a stand-in, and one to spare
 GRAPHS_KEPT = 64  # for each of them
 LEAST = 16  # the smallest static size: on a GPU one image costs what sixteen do
@@ -50,16 +55,17 @@ def check_precision(precision: str) -> None:
 def engine(device: torch.device, batch: int = 256, precision: str = "float32", compiled: bool = False) -> Fast:
     """The fastest engine that this device has for this precision."""
     check_precision(precision)
-    if precision == "tf32" and device.type != "cuda":
-        raise BadInput(f"precision tf32 needs a CUDA device; found {device.type}. Use float32 or mixed there.")
+    if precision in ("tf32", "half") and device.type != "cuda":
+        raise BadInput(f"precision {precision} needs a CUDA device; found {device.type}. Use float32 or mixed there.")
     return Fast(batch, precision, compiled=compiled)
 
 
 @contextlib.contextmanager
 def switched(precision: str, device: torch.device) -> Iterator[None]:
     """Inside, this precision holds; afterwards what held before."""
+    inside = _INSIDE.get(precision)
     if device.type != "cuda":
-        with torch.autocast(device.type, torch.bfloat16, enabled=precision == "mixed"):
+        with torch.autocast(device.type, inside or torch.bfloat16, enabled=inside is not None):
             yield
         return
     conv, product = torch.backends.cudnn.conv, torch.backends.cuda.matmul  # type: ignore[attr-defined]
@@ -67,7 +73,7 @@ def switched(precision: str, device: torch.device) -> Iterator[None]:
     conv.fp32_precision = product.fp32_precision = "ieee" if precision == "float32" else "tf32"
     try:
         # no cache: it would be emptied at the end, and a captured graph would go on reading it
-        with torch.autocast("cuda", torch.bfloat16, enabled=precision == "mixed", cache_enabled=False):
+        with torch.autocast("cuda", inside or torch.bfloat16, enabled=inside is not None, cache_enabled=False):
             yield
     finally:
         conv.fp32_precision, product.fp32_precision = before
@@ -88,6 +94,7 @@ class Fast:
         check_precision(precision)
         self.batch, self.precision, self.least = batch, precision, least
         self.compiled = compiled
+        self._ready: OrderedDict[nn.Module, nn.Module] = OrderedDict()
         self._twins: OrderedDict[nn.Module, nn.Module] = OrderedDict()
         self._passes: dict[tuple[nn.Module, str], Passes] = {}
         self._graphs: OrderedDict[nn.Module, OrderedDict[tuple[Any, ...], _Graph | None]] = OrderedDict()
@@ -160,12 +167,15 @@ class Fast:
         if n == 0 or not (captures or self.compiled):
             with switched(self.precision, device):
                 return run(model, *part)
-        passes = self._passes_of(model, what, run, part)
-        with aside():
-            graph = self._graph(model, what, run, part) if captures else None
-            with switched(self.precision, device):
-                answers = run(self._twin(model), *part) if graph is None else graph.replay(part)
-        bill(passes, n)
+        counted = metered()
+        graph = self._graph(model, what, run, part) if captures else None
+        if graph is not None:
+            answers = graph.replay(part)
+        else:
+            with aside(), switched(self.precision, device):
+                answers = run(self._twin(model, device), *part)
+        if counted:
+            bill(self._passes_of(model, what, run, part), n)
         return answers
 
     def _passes_of(self, model: nn.Module, what: tuple[Any, ...], run: Run, part: Sequence[Tensor]) -> Passes:
@@ -179,15 +189,23 @@ class Fast:
             self._passes[kind] = seen
         return self._passes[kind]
 
-    def _twin(self, model: nn.Module) -> nn.Module:
-        """The model with its bare network compiled; the model itself where that is not asked, or cannot be done."""
-        if not self.compiled or getattr(model, "uncompilable", False):
-            return model
+    def _twin(self, model: nn.Module, device: torch.device) -> nn.Module:
+        """The model in front of a copy of its bare network that suits this device; itself where that is the network."""
         if model not in self._twins:
-            self._twins[model] = _with_base(model, _Compiled(base_of(model)))
-            if len(self._twins) > MODELS_KEPT:
-                self._twins.popitem(last=False)
+            base = base_of(model)
+            ready = self._prepared(base, device)
+            _keep(self._twins, model, model if ready is base else _with_base(model, ready))
         return self._twins[model]
+
+    def _prepared(self, base: nn.Module, device: torch.device) -> nn.Module:
+        """Channels last where there are tensor cores, compiled on request; the same for every defence in front."""
+        if base not in self._ready:
+            cores = device.type == "cuda" and self.precision != "float32"
+            ready = _channels_last(base) if cores else base
+            if self.compiled and not any(getattr(m, "uncompilable", False) for m in base.modules()):
+                ready = _Compiled(ready, frozen=device.type != "cuda")
+            _keep(self._ready, base, _Half(ready) if self.precision == "half" else ready)
+        return self._ready[base]
 
     def _graph(self, model: nn.Module, what: tuple[Any, ...], run: Run, part: Sequence[Tensor]) -> _Graph | None:
         """The graph for this request, captured now if there is none; nothing if the model cannot be captured."""
@@ -198,9 +216,9 @@ class Fast:
         if len(self._graphs) > MODELS_KEPT:
             self._graphs.popitem(last=False)
         if kind not in graphs:
-            with switched(self.precision, part[0].device):
-                layout = self.precision != "float32"
-                graphs[kind] = graph = _Graph.of(partial(run, self._twin(model)), part, size, layout, *self._shared())
+            with aside(), switched(self.precision, part[0].device):
+                twin, layout = self._twin(model, part[0].device), self.precision != "float32"
+                graphs[kind] = graph = _Graph.of(partial(run, twin), part, size, layout, *self._shared())
             if graph is None:
                 self._capturing = None  # a stream and a pool that a capture broke off in are not used again
             if len(graphs) > GRAPHS_KEPT:
@@ -230,16 +248,18 @@ def static_size(images: int, batch: int, least: int = LEAST) -> int:
 class Replayed(nn.Module):
     """A classifier, bare or defended, for serving: the same scores without gradients, from captured graphs on a GPU.
 
+    The weights are those of the first call; of a network that changed, make another.
+
     >>> g = Replayed(torch.nn.Linear(4, 3).eval())
     >>> g(torch.full((5, 4), 0.5)).shape
     torch.Size([5, 3])
     """
 
-    def __init__(self, model: nn.Module, batch: int = 256, precision: str = "float32") -> None:
+    def __init__(self, model: nn.Module, batch: int = 256, precision: str = "float32", compiled: bool = False) -> None:
         check_base(model)
         super().__init__()
         self.model, self.training = model, False
-        self._engine = Fast(batch, precision, least=1)
+        self._engine = Fast(batch, precision, least=1, compiled=compiled)
 
     def forward(self, x: Tensor) -> Tensor:
         return self._engine.scores(self.model, x)
@@ -248,28 +268,101 @@ class Replayed(nn.Module):
 class _Compiled(nn.Module):
     """A network compiled once for any number of images, which calls no hook of the network itself.
 
-    Without gradients its weights are folded into the code, and are then those of the first call. Where there is no
-    compiler on the machine, or the network is beyond it, it runs as it stands.
+    `frozen`: without gradients its weights are folded into the code, and are then those of the first call; on a GPU
+    that gains nothing, and every network of one family would be compiled anew. Where there is no compiler on the
+    machine, or the network is beyond it, it runs as it stands.
     """
 
-    def __init__(self, net: nn.Module) -> None:
+    def __init__(self, net: nn.Module, frozen: bool) -> None:
         super().__init__()
         self.net, self.training = net, False
-        self._run: Callable[[Tensor], Tensor] = torch.compile(net.forward, dynamic=True)
-        self._frozen: Callable[[Tensor], Tensor] = torch.compile(net.forward, dynamic=True, options={"freezing": True})
+        self._run: Callable[[Tensor], Tensor] = torch.compile(net.forward)
+        self._frozen = torch.compile(net.forward, options={"freezing": True}) if frozen else self._run
 
     def forward(self, x: Tensor) -> Tensor:
         run = self._run if torch.is_grad_enabled() else self._frozen
         try:
+            # here, for they take as long to load as all of torch
+            from torch._dynamo.decorators import maybe_mark_dynamic
+            from torch._dynamo.exc import TorchDynamoException
+            from torch._functorch import config
+
+            config.donated_buffer = False  # for all of the process: a Jacobian goes back through one pass several times
+            maybe_mark_dynamic(x, 0)  # one piece of code for any number of images
             return run(x)
         except RuntimeError as error:
-            from torch._dynamo.exc import TorchDynamoException  # here, for it takes as long to load as all of torch
-
             if not isinstance(error, TorchDynamoException):
                 raise
             self._run = self._frozen = self.net.forward
             s: Tensor = self.net.forward(x)
             return s
+
+
+class _Half(nn.Module):
+    """A network that computes in float16 and answers in the precision of its images, gradients of any size included.
+
+    What comes back for a sample is divided by its largest entry before it enters the network and multiplied by it
+    behind: a derivative is linear, so this changes nothing but what float16 would lose of a confident sample's.
+    """
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net, self.training = net, False
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not torch.is_grad_enabled():
+            s: Tensor = self.net(x).to(x.dtype)
+            return s
+        size = _Size()
+        inside = self.net(_GrowBack.apply(x, size))  # type: ignore[no-untyped-call]
+        s = _ShrinkBack.apply(inside, size, x.dtype)  # type: ignore[no-untyped-call]
+        return s  # noqa: RET504 - named for its type
+
+
+class _Size:
+    """The largest entry of what came back for each sample, of one pass."""
+
+    value: Tensor
+
+
+class _ShrinkBack(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, s: Tensor, size: _Size, dtype: torch.dtype) -> Tensor:
+        ctx.size, ctx.dtype = size, s.dtype
+        return s.to(dtype)
+
+    @staticmethod
+    def backward(ctx: Any, d: Tensor) -> tuple[Tensor, None, None]:
+        largest = d.abs().amax(1, keepdim=True)
+        ctx.size.value = largest.where(largest > 0, torch.ones_like(largest))
+        return (d / ctx.size.value).to(ctx.dtype), None, None
+
+
+class _GrowBack(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, size: _Size) -> Tensor:
+        ctx.size = size
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
+        return g * per_row(ctx.size.value.squeeze(1), g), None
+
+
+def _channels_last(net: nn.Module) -> nn.Module:
+    """A copy whose weights lie as its images will; a network that cannot be copied serves as it stands."""
+    try:
+        with unmetered(net):
+            twin = copy.deepcopy(net)
+    except (RuntimeError, TypeError):
+        return net
+    return twin.to(memory_format=torch.channels_last).requires_grad_(False)  # type: ignore[call-overload, no-any-return]
+
+
+def _keep(kept: OrderedDict[nn.Module, nn.Module], model: nn.Module, twin: nn.Module) -> None:
+    kept[model] = twin
+    if len(kept) > MODELS_KEPT:
+        kept.popitem(last=False)
 
 
 def _with_base(model: nn.Module, base: nn.Module) -> nn.Module:

@@ -5,10 +5,11 @@
     root/<key>/000000-000249-250.safetensors        the attacked images, on request
 
 A file is whole or absent. Its header names its cell, counts its records, holds the receipt and carries the digest of
-it all, so a truncated, edited, renamed or foreign file is named and refused, never half-read. Two writers of one cell
-write equal facts under equal names; where files overlap, the first by name counts. Records are kept by column and
-compressed, what repeats itself said once, so equal records are equal second lines and a
-thousand of them take about 8 kB.
+it all, so a truncated, edited, renamed or foreign file is named and refused, never half-read. A cell that another
+edition of its attack or defence made is whole, but no cell of today: a listing names it in a warning and goes on. Two
+writers of one cell write equal facts under equal names; where files overlap, the first by name counts. Records are kept
+by column and compressed, what repeats itself said once, so equal records are equal second lines and a thousand of them
+take about 8 kB.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import os
 import re
 import time
 import uuid
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,8 +34,8 @@ from safetensors.torch import save
 from torch import Tensor
 
 from antiadv import data, models
-from antiadv.core.errors import AntiadvError, StoreMismatch, StoreUnwritable
-from antiadv.evaluate.cell import COLUMNS, FORMAT, Cell, Receipt, Record, read_threat
+from antiadv.core.errors import AntiadvError, BadSpec, StoreMismatch, StoreUnwritable
+from antiadv.evaluate.cell import COLUMNS, FORMAT, Cell, Identity, Receipt, Record, key_of, read_threat
 
 _RECORDS = ".json.xz"
 # as for text, whose bytes stand anywhere; the preset's dictionary of 64 MB takes longer to set up than to use
@@ -41,11 +43,19 @@ _XZ = [{"id": lzma.FILTER_LZMA2, "preset": 9, "dict_size": 2**20, "lc": 4, "lp":
 _NAME = re.compile(r"(\d{6,})-(\d{6,})-(\d+)" + re.escape(_RECORDS))
 
 
+PARTS = ("attack", "defence")  # what has editions
+
+
+class _OtherEdition(StoreMismatch):
+    """A whole description of a cell whose attack or defence has another edition or other options here."""
+
+
 class Store:
     """Records by cell. Opening a folder writes nothing; `prepare` makes it."""
 
     def __init__(self, root: str | Path) -> None:
         self.root = Path(root)
+        self._told = ""  # the last warning, which is not given twice
 
     def folder(self, cell: Cell) -> Path:
         return self.root / cell.key
@@ -72,9 +82,27 @@ class Store:
         return [self._read(path)[1] for path, *_ in self._files(cell)]
 
     def cells(self) -> list[Cell]:
-        """The cells of this store, each asking for the samples from the first to the last stored of it."""
-        found = [self._spanned(self._cell(path)) for path in sorted(self.root.glob("*/cell.json"))]
+        """The cells of this store, each asking for the samples from the first to the last stored of it.
+
+        Those of another edition are left out, with one warning that names them all.
+        """
+        found, others = list[Cell](), list[str]()
+        for path in sorted(self.root.glob("*/cell.json")):
+            try:
+                found.append(self._spanned(self._cell(path)))
+            except _OtherEdition as other:
+                others.append(str(other))
+        self._tell(others)
         return [c for c in found if len(c.samples)]
+
+    def _tell(self, others: Sequence[str]) -> None:
+        said = (
+            f"of the store {self.root} the cells in these folders are left out, which another edition of their attack "
+            f"or defence made: {', '.join(others)}. Run them again, and move the folders away."
+        )
+        if others and said != self._told:
+            self._told = said
+            warnings.warn(said, stacklevel=1)  # here, wherever the listing was asked for: Python says it once
 
     def _spanned(self, cell: Cell) -> Cell:
         files = list(self._files(cell))
@@ -94,13 +122,17 @@ class Store:
             cell = Cell(**{**words, "threat": read_threat(words["threat"]), "samples": range(0)})
             mine = cell.identity
         except (AntiadvError, LookupError, TypeError, AttributeError) as error:
+            if isinstance(error, BadSpec) and _was_whole(path.parent.name, identity, words):
+                raise _OtherEdition(f"{path.parent.name} ({error})") from None
             raise StoreMismatch(f"{path} names what is unknown here ({error}). Move its folder away.") from None
-        if cell.key != path.parent.name or identity != mine:
-            raise StoreMismatch(
-                f"{path} describes cell {cell.key}, but its folder is {path.parent.name}: it was edited, moved, or "
-                "made by another version of the attack or the defence. Move its folder away."
-            )
-        return cell
+        if cell.key == path.parent.name and identity == mine:
+            return cell
+        if changed := _editions(path.parent.name, identity, mine):
+            raise _OtherEdition(f"{path.parent.name} ({changed})")
+        raise StoreMismatch(
+            f"{path} describes cell {cell.key}, but its folder is {path.parent.name}: it was edited or moved. "
+            "Move its folder away."
+        )
 
     def _files(self, cell: Cell) -> Iterator[tuple[Path, int, int, int]]:
         for path in sorted(self.folder(cell).glob("*" + _RECORDS)):
@@ -183,6 +215,32 @@ class Store:
                 f"the store {self.root} cannot be written ({error.strerror or error}). "
                 f"What it held is whole; {todo} and run again to resume."
             ) from error
+
+
+def _editions(folder: str, identity: Identity, mine: Identity) -> str:
+    """`square@1, here square@2`, where the folder is named by its identity and only such parts of that have changed."""
+    same = isinstance(identity, dict) and identity.keys() == mine.keys() and key_of(identity) == folder
+    changed = [part for part in mine if identity[part] != mine[part]] if same else []
+    if not set(changed) <= set(PARTS):
+        return ""
+    return " and ".join(_edition(str(identity[part]), str(mine[part])) for part in changed)
+
+
+def _was_whole(folder: str, identity: Any, words: Any) -> bool:
+    """Whether what is unknown here was known to who wrote it: folder, identity and words name the same."""
+    if not (isinstance(identity, dict) and isinstance(words, dict) and key_of(identity) == folder):
+        return False
+    named = [[str(said.get(part)).partition(":")[0].partition("@")[0] for part in PARTS] for said in (identity, words)]
+    return named[0] == named[1]
+
+
+def _edition(there: str, here: str) -> str:
+    """
+    >>> _edition("square:steps=5000,p=0.8@1", "square:steps=5000,p=0.8@2"), _edition("square:p=0.8@1", "square:p=0.7@1")
+    ('square@1, here square@2', 'square@1, here with other options')
+    """
+    old, new = (f"{said.partition(':')[0].partition('@')[0]}@{said.rpartition('@')[2]}" for said in (there, here))
+    return f"{old}, here {'with other options' if old == new else new}"
 
 
 def _portable(model: str) -> str:

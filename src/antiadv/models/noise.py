@@ -20,6 +20,7 @@ from torch import Tensor, nn
 class GaussianNoise(nn.Module):
     """h + std·draw(h). It holds no tensor, so a network with it has the keys of one without."""
 
+    uncompilable = True  # compiled code would be made anew for every `draw`
     draw: Callable[[Tensor], Tensor] | None
 
     def __init__(self, std: float) -> None:
