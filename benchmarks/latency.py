@@ -1,10 +1,12 @@
 """What the layer costs a service: its latency beside the authors' structure, and beside its floor.
 
-    latency.py [--device cuda] [--batches 1,64,512] [--precision tf32] [--steps 2] [--out results/bench/latency.json]
+    latency.py [--device cuda] [--batches 1,64,512] [--precision tf32] [--steps 2] [--compile] [--out FILE]
 
     authors    `Authors(f)` (authors.py): K + 2 forwards and K backwards, in plain PyTorch
     ours       `Replayed(AntiAdversary(f))`: K + 1 forwards and K backwards, on a GPU in one captured graph
     floor      2K + 1 forwards of f, captured likewise: a backward pass to the images costs at least a forward
+
+With --compile, ours and the floor on a compiled network.
 
 PreActResNet-18 of width 64 with weights as they are drawn: a latency does not depend on them. All sides call after
 call in turn, each waited for. A ratio is that of medians in each of five rounds; kept are their median, least and
@@ -61,15 +63,21 @@ def spread(over: Sequence[float], under: Sequence[float], scale: float = 1.0) ->
 
 
 def measure(
-    model: str, steps: int, batches: Sequence[int], device: torch.device, precision: str, repeats: int
+    model: str,
+    steps: int,
+    batches: Sequence[int],
+    device: torch.device,
+    precision: str,
+    repeats: int,
+    compiled: bool = False,
 ) -> Facts:
     """Everything that is known of these batches."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         f = models.build(model).eval().to(device)
-    floor, ours = (Replayed(m, batch=1024, precision=precision) for m in (f, AntiAdversary(f, steps, 0.15)))
+    floor, ours = (Replayed(m, 1024, precision, compiled) for m in (f, AntiAdversary(f, steps, 0.15)))
     sides = {"authors": Authors(f, steps, 0.15), "ours": ours, "forward": floor, "eager": f}
-    found: Facts = {"model": model, "steps": steps, "precision": precision, "repeats": repeats}
+    found: Facts = {"model": model, "steps": steps, "precision": precision, "compiled": compiled, "repeats": repeats}
     found |= {"versions": versions(), "revision": revision(), "threads": torch.get_num_threads()}
     found["device"] = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
     found["batches"] = {}
@@ -106,10 +114,11 @@ def main() -> None:
     p.add_argument("--model", default="preact18:width=64")
     p.add_argument("--steps", type=int, default=2)
     p.add_argument("--repeats", type=int, default=30)
+    p.add_argument("--compile", action="store_true")
     p.add_argument("--out", type=Path)
     a = p.parse_args()
     batches = [int(batch) for batch in a.batches.split(",")]
-    found = measure(a.model, a.steps, batches, torch.device(a.device), a.precision, a.repeats)
+    found = measure(a.model, a.steps, batches, torch.device(a.device), a.precision, a.repeats, a.compile)
     print(json.dumps(found, indent=1))
     if a.out:
         put(found, a.out)

@@ -4,7 +4,8 @@
     parity.py --jobs 'pyautoattack-*-compact-trades'     those not stored yet, one after the other
               --device cuda --samples 512 --engine fast --out results/parity
 
-    judge     both sides' images by the judge of the house: put into the box, labelled in float32, measured
+    judge     both sides' images by the judge of the house: put into the box, labelled in float32, measured; the
+              precision in which both sides search is stated
     count     images through the network, forward and backward, by hooks on it
     budget    `equal` jobs: ours may spend on a sample what theirs sends for one that nothing fools (scores), or what
               theirs was seen to send for each on average (labels)
@@ -53,8 +54,8 @@ from antiadv.core.threat import Threat
 from antiadv.evaluate.cell import Record
 from antiadv.evaluate.judge import look, records, tidy
 from antiadv.evaluate.meter import Meter, revision, versions
+from antiadv.evaluate.speed import PRECISIONS, switched
 from antiadv.evaluate.speed import engine as fast_engine
-from antiadv.evaluate.speed import switched
 from antiadv.evaluate.world import find_device
 from antiadv.report.measures import difference, share, standing
 
@@ -127,7 +128,6 @@ def _jobs() -> list[Job]:
                 f"published {name}",
                 Linf(0.031),
                 points=2.0,
-                samples=128,
             )
         )
     for model in ("compact:trades", "compact:standard"):
@@ -172,9 +172,9 @@ class Side:
     fell: Tensor | None = None
 
 
-def choose_engine(name: str, device: torch.device) -> Engine:
+def choose_engine(name: str, device: torch.device, precision: str) -> Engine:
     """How our passes are made. Theirs go through the module as it stands."""
-    return fast_engine(device, BATCH) if name == "fast" else Eager(BATCH)
+    return fast_engine(device, BATCH, precision) if name == "fast" else Eager(BATCH)
 
 
 def run_theirs(job: Job, task: Task) -> Side:
@@ -288,12 +288,12 @@ def beginning_at(start: Tensor | None) -> Iterator[None]:
 # ---------------------------------------------------------------- one job
 
 
-def compare(job: Job, device: torch.device, samples: int, engine: str, seed: int) -> Facts:
+def compare(job: Job, device: torch.device, samples: int, engine: str, seed: int, precision: str = "float32") -> Facts:
     """Run both sides, judge them, and say everything that is known."""
     net, dataset = models.load(job.model).to(device), data.load(DATA)
     if samples > len(dataset):
         raise BadInput(f"{samples} samples were asked for; {DATA} has {len(dataset)} here. Ask for fewer.")
-    passes = choose_engine(engine, device)
+    passes = choose_engine(engine, device, precision)
     with switched("float32", device):
         ids, start = choose_samples(job, net, dataset, samples, seed, device)
         x, y = dataset.images(ids).to(device), dataset.labels(ids).to(device)
@@ -305,13 +305,15 @@ def compare(job: Job, device: torch.device, samples: int, engine: str, seed: int
                 f"{job.model} gets none of the {len(ids)} samples right, so none can be attacked. Ask for more."
             )
         task = Task(net, x[rows], y[rows], clean.scores.shape[2], job.ball, seed, start)
-        theirs = run_theirs(job, task)
+        with switched(precision, device):
+            theirs = run_theirs(job, task)
         budget = None
         if job.equal and job.kind == "distance":
             budget = theirs.forwards // len(rows)
         elif job.equal:
             budget = most_of_theirs(job, task)
-        ours = run_ours(job, task, torch.tensor(ids)[rows.cpu()], passes, budget)
+        with switched(precision, device):
+            ours = run_ours(job, task, torch.tensor(ids)[rows.cpu()], passes, budget)
         start_at = None if start is None else job.ball.distance(x, start).tolist()
 
         def facts(side: Side, said: str) -> Facts:
@@ -330,7 +332,7 @@ def compare(job: Job, device: torch.device, samples: int, engine: str, seed: int
             }
 
         return {
-            **_head(job, device, engine, seed, samples),
+            **_head(job, device, engine, seed, samples, precision),
             "weights": models.digest(net),
             "images": dataset.digest,
             "ids": ids,
@@ -375,12 +377,13 @@ def _columns(job: Job, judged: Sequence[Record], fell: Tensor, start: Sequence[f
     return found
 
 
-def _head(job: Job, device: torch.device, engine: str, seed: int, samples: int) -> Facts:
+def _head(job: Job, device: torch.device, engine: str, seed: int, samples: int, precision: str) -> Facts:
     known = {**versions(), "numpy": np.__version__}
     package = PEERS[job.peer].package
     with contextlib.suppress(PackageNotFoundError):
         known[package] = version(package)
     said = f"--jobs {job.name} --device {device.type} --samples {samples} --engine {engine} --seed {seed}"
+    said += f" --precision {precision}" * (precision != "float32")
     return {
         "format": FORMAT,
         "job": job.name,
@@ -394,7 +397,7 @@ def _head(job: Job, device: torch.device, engine: str, seed: int, samples: int) 
         "rule": job.rule,
         "seed": seed,
         "engine": engine,
-        "precision": "float32",
+        "precision": precision,
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         "versions": known,
         "revision": revision(),
@@ -520,7 +523,9 @@ def read(path: Path) -> Facts:
 # ---------------------------------------------------------------- command line
 
 
-def perform(job: Job, out: Path, device: torch.device, samples: int | None, engine: str, seed: int) -> Facts:
+def perform(
+    job: Job, out: Path, device: torch.device, samples: int | None, engine: str, seed: int, precision: str = "float32"
+) -> Facts:
     """One job, stored."""
     if job.kind == "worst":
         missing = [part for part in job.parts if not (out / f"{part}.json").exists()]
@@ -530,7 +535,7 @@ def perform(job: Job, out: Path, device: torch.device, samples: int | None, engi
             )
         facts = worst(job, [read(out / f"{part}.json") for part in job.parts])
     else:
-        facts = compare(job, device, samples or job.samples, engine, seed)
+        facts = compare(job, device, samples or job.samples, engine, seed, precision)
     return read(write(facts, out))
 
 
@@ -555,6 +560,7 @@ def main() -> int:
     p.add_argument("--device", default=None, help="cuda where there is a GPU, else cpu")
     p.add_argument("--samples", type=int, default=None, help="how many images; by default what the job says")
     p.add_argument("--engine", choices=("eager", "fast"), default="eager", help="how our passes are made")
+    p.add_argument("--precision", choices=PRECISIONS, default="float32", help="what both sides search in")
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("--out", type=Path, default=ROOT / "results" / "parity")
     a = p.parse_args()
@@ -575,7 +581,8 @@ def main() -> int:
     for job in chosen:
         path = a.out / f"{job.name}.json"
         try:
-            found = read(path) if path.exists() else perform(job, a.out, device, a.samples, a.engine, a.seed)
+            how = device, a.samples, a.engine, a.seed, a.precision
+            found = read(path) if path.exists() else perform(job, a.out, *how)
             print(told(found), flush=True)
         except AntiadvError as error:  # the other jobs do not depend on it
             print(f"parity: {error}", file=sys.stderr, flush=True)

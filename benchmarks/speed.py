@@ -2,9 +2,10 @@
 
     speed.py --list                                       every job, where it is meant to run, and what is stored
     speed.py --jobs 'autoattack-*' --device cuda --precision tf32 --repeats 3 --within 500 --out results/bench
-             --samples 512 --queries 2000 --batch 512 --threads 1 --compile
+             --samples 512 --queries 2000 --batch 512 --threads 1 --sides ours,compiled,mixed
 
-    sides      theirs, as its authors call it; ours, through the engine; with --compile also ours on a compiled network
+    sides      theirs, as its authors call it; ours, through the engine as it stands, on a compiled network, or compiled
+               and searching with 16-bit numbers inside (`half`, `mixed`: see evaluate/speed.py)
     time       on a GPU seconds of the wall, waited for; on a CPU those of the processor, since other work shares it:
                of these only ratios are kept, and on one thread, for threads that wait for others spend them too
     ratio      theirs / ours in each repeat; its median, least and greatest
@@ -14,7 +15,8 @@
                least share of it with which it comes as close, found by trying shares from the smallest on, untimed
     overhead   of one attack() of ours, the share of processor time outside the network's passes
 
-`met` asks for both: as fast as the target, and as strong as the rule. Passes count images through the bare network.
+`met` asks one side of ours for both: as fast as the target, and as strong as the rule. On a GPU what was compiled
+before is found again, and `setup` is what it then takes. Passes count images through the bare network.
 Behind the layer theirs attacks the authors' structure (authors.py), ours the layer of this project; the judge is the
 latter. A file is written beside and renamed; its `verdict` is `verdict(facts)`. What is stored is not run again.
 """
@@ -67,6 +69,7 @@ OVERHEAD = 0.1  # of the processor time, outside the network's passes
 OVERHEAD_QUERIES = 128  # a sample: enough for the dearest step of any attack, the 101 of one of NES
 SHARES = (1 / 12, 1 / 8, 1 / 6, 1 / 4, 1 / 3, 1 / 2, 2 / 3)  # of their queries, for the least that is enough
 SMALL_BATCH = 64  # images pass at once on a CPU, where more do not fit its cache
+SIDES = ("ours", "compiled", "half", "mixed")  # the last two in that precision, whatever theirs runs in
 FORMAT = 1
 
 Facts = dict[str, Any]
@@ -218,7 +221,7 @@ class Setting:
     device: torch.device
     precision: str = "float32"
     repeats: int = 3
-    compiled: bool = False
+    sides: tuple[str, ...] = ("ours",)
     samples: int | None = None
     queries: int | None = None
     batch: int | None = None
@@ -228,6 +231,14 @@ class Setting:
     @property
     def at_once(self) -> int:
         return self.batch or (BATCH if self.device.type == "cuda" else SMALL_BATCH)
+
+    @property
+    def compiled(self) -> bool:
+        return self.sides != ("ours",)
+
+    def engine(self, side: str) -> Engine:
+        precision = side if side in speed.PRECISIONS else self.precision
+        return engine(self.device, self.at_once, precision, compiled=side != "ours")
 
 
 class Course:
@@ -327,12 +338,10 @@ def compare(race: Race, how: Setting, told: Callable[[str], None] = lambda text:
     device, pair = how.device, race.pair
     samples = how.samples or (CPU_SAMPLES.get(race.name, pair.samples) if device.type == "cpu" else pair.samples)
     course = Course(race, samples, device, how.seed)
-    engines = {"ours": engine(device, how.at_once, how.precision)}
-    if how.compiled:
-        engines["compiled"] = engine(device, how.at_once, how.precision, compiled=True)
+    engines = {side: how.engine(side) for side in how.sides}
     runs: dict[str, list[Side]] = {side: [] for side in ("theirs", *engines)}
     setup, budget = dict[str, float](), None
-    with switched(how.precision, device), compiling_afresh(how.compiled):
+    with switched(how.precision, device), compiling_afresh(how.compiled and device.type == "cpu"):
         course.theirs(short=True)
         for side, passes in engines.items():
             first, again = course.warm_up(passes), course.warm_up(passes)
@@ -343,7 +352,7 @@ def compare(race: Race, how: Setting, told: Callable[[str], None] = lambda text:
                 break
             runs["theirs"].append(course.theirs())
             if k == 0:
-                budget = course.budget(runs["theirs"][0], engines["ours"])
+                budget = course.budget(runs["theirs"][0], engines[how.sides[0]])
             for side, passes in engines.items():
                 runs[side].append(course.ours(passes, budget))
             told(f"{race.name}: repeat {k + 1} of {how.repeats}: " + _ratios(runs, k))
@@ -386,7 +395,7 @@ def _head(job: Race | Lone, how: Setting, samples: int) -> Facts:
         package = PEERS[job.pair.peer].package
         with contextlib.suppress(PackageNotFoundError):
             known[package] = version(package)
-        said += f" --queries {job.queries}" * (job.queries is not None) + " --compile" * how.compiled
+        said += f" --queries {job.queries}" * (job.queries is not None) + f" --sides {','.join(how.sides)}"
         found = {
             "kind": job.pair.kind,
             "model": job.pair.model,
@@ -499,7 +508,7 @@ def verdict(facts: Facts) -> Facts:
             "strong": strength["holds"],
             "met": fast and strength["holds"],
         }
-    return {"sides": sides, "met": sides["ours"]["met"]}
+    return {"sides": sides, "met": any(side["met"] for side in sides.values())}
 
 
 def spread(values: Sequence[float]) -> Facts:
@@ -514,7 +523,7 @@ def stem(job: Race | Lone, how: Setting) -> str:
     if job.name == "latency":
         return "latency"
     parts = [job.name, how.device.type]
-    parts += [how.precision] * (how.precision != "float32") + ["compiled"] * (how.compiled and isinstance(job, Race))
+    parts += [how.precision] * (how.precision != "float32") + [how.sides[-1]] * (how.compiled and isinstance(job, Race))
     return "-".join(parts)
 
 
@@ -554,7 +563,9 @@ def perform(job: Race | Lone, how: Setting, out: Path, told: Callable[[str], Non
     path = out / f"{stem(job, how)}.json"
     if job.name == "latency":
         if not path.exists():
-            found = latency.measure("preact18:width=64", STEPS, list(latency.FASTER), how.device, how.precision, 30)
+            found = latency.measure(
+                "preact18:width=64", STEPS, list(latency.FASTER), how.device, how.precision, 30, how.compiled
+            )
             put(found, path)
         rows = json.loads(path.read_text())["batches"]
         each = (f"batch {b} {row['faster_than_authors']['median']:.2f} times faster" for b, row in rows.items())
@@ -591,7 +602,7 @@ def main() -> int:
     p.add_argument("--queries", type=int, default=None, help="of NES, Bandits and overhead, for each sample")
     p.add_argument("--batch", type=int, default=None, help=f"images at once: {BATCH} on a GPU, {SMALL_BATCH} on a CPU")
     p.add_argument("--threads", type=int, default=None, help="of the CPU; 1 gives fair ratios of processor time")
-    p.add_argument("--compile", action="store_true", help="ours on a compiled network too, as a third side")
+    p.add_argument("--sides", default="ours", help=f"of {', '.join(SIDES)}, separated by commas")
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("--out", type=Path, default=ROOT / "results" / "bench")
     a = p.parse_args()
@@ -608,6 +619,8 @@ def main() -> int:
         for name in ("repeats", "samples", "queries", "batch", "threads"):
             if getattr(a, name) is not None and getattr(a, name) < 1:
                 raise BadInput(f"--{name} must be at least 1; found {getattr(a, name)}.")
+        if unknown := set(sides := tuple(a.sides.split(","))) - set(SIDES):
+            raise BadSpec(f"there is no side {', '.join(sorted(unknown))}; known are {', '.join(SIDES)}.")
         device = find_device(a.device)
         chosen = meant_for(device.type, chosen)
         if a.threads is not None:
@@ -615,7 +628,7 @@ def main() -> int:
     except AntiadvError as error:
         print(f"speed: {error}", file=sys.stderr)
         return 2
-    how = Setting(device, a.precision, a.repeats, a.compile, a.samples, a.queries, a.batch, a.seed, a.within)
+    how = Setting(device, a.precision, a.repeats, sides, a.samples, a.queries, a.batch, a.seed, a.within)
     failed = 0
     for job in chosen:
         try:

@@ -1,5 +1,6 @@
 """Write the pages that are made of facts: the zoo (its cards), the catalogue (registries), the flags (what a report
-says of them), the theory (experiments), parity and benchmarks (stored comparisons).
+says of them), the theory (experiments), parity and benchmarks (stored comparisons), the paper's tables (stored runs)
+and, between its two marks, the README's headline.
 
 make_docs.py            write what differs
 make_docs.py --check    say what differs, and fail
@@ -31,6 +32,10 @@ from the cards beside the weights (`make docs`).
 
 - `compact:…` lies in the package and loads right after installation; `resnet18:…` and `wrn16-4:…` lie in `weights/` of
   the repository.
+- The files are safetensors. `antiadv train` writes networks of a million half-precision weights or more short, without
+  losing a bit (`models/halves.py`), and pruned ones without their zeros (`models/sparse.py`); `antiadv` reads both. For
+  other readers make them plain:
+  `safetensors.torch.save_file(antiadv.models.checkpoints.read(Path("SHORT.safetensors")), "PLAIN.safetensors")`.
 - Accuracies are on the full test set, in per cent with 95 % Wilson intervals, of the rounded weights as a user loads
   them, and are functions of the records in `results/` (each card names its cell). PGD-20: the test bench's `pgd`, Linf
   8/255, 20 steps of 2/255 from one uniform start, done with a sample at the first image that fools. It is a yardstick,
@@ -225,6 +230,18 @@ def flags() -> str:
 
 def reproduction() -> str:
     return experiments.page(ROOT / "results")
+
+
+MARKS = "<!-- headline: made of results/ by make docs -->", "<!-- end of headline -->"
+
+
+def readme() -> str:
+    """The README as it stands, with what the store says between the marks."""
+    text = (ROOT / "README.md").read_text()
+    if [text.count(mark) for mark in MARKS] != [1, 1] or text.index(MARKS[0]) > text.index(MARKS[1]):
+        raise SystemExit(f"README.md must hold {MARKS[0]} and below it {MARKS[1]}, once each; put them back.")
+    before, _, rest = text.partition(MARKS[0])
+    return f"{before}{MARKS[0]}\n{experiments.headline(ROOT / 'results')}{MARKS[1]}{rest.partition(MARKS[1])[2]}"
 
 
 PARITY = """# Parity
@@ -524,16 +541,18 @@ PAGES = {
     "docs/benchmarks.md": benchmarks,
     "docs/theory.md": theory_page,
     "docs/reproduction.md": reproduction,
+    "README.md": readme,
 }
 
 
 def main() -> int:
-    stale = [name for name, make in PAGES.items() if not (ROOT / name).exists() or (ROOT / name).read_text() != make()]
+    made = {name: make() for name, make in PAGES.items()}
+    stale = [name for name, text in made.items() if not (ROOT / name).exists() or (ROOT / name).read_text() != text]
     if "--check" in sys.argv:
         print("\n".join(f"{name} is not what the facts say; run make docs" for name in stale) or "up to date")
         return 1 if stale else 0
     for name in stale:
-        (ROOT / name).write_text(PAGES[name]())
+        (ROOT / name).write_text(made[name])
         print(f"wrote {name}")
     return 0
 

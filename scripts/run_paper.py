@@ -7,7 +7,8 @@
 Needs torch, numpy, scipy, safetensors and Pillow, and nothing of the command line. The order is that of
 `experiments.todo`. Cells are dealt out by their estimated cost, so that each of n slices has about as much; a slice
 that is done with its own goes on with the others' from the end, for two writers of one cell write equal facts. A cell
-is stored shard by shard, and a shard is not begun that is not expected to end in time.
+is stored shard by shard, and a shard is not begun that is not expected to end in time. What is whole in any precision
+is not run again in another.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))  # the pack
 
 from antiadv import experiments
 from antiadv.evaluate import Cell, Store, World, evaluate
+from antiadv.evaluate.speed import PRECISIONS
 from antiadv.experiments.layout import Ask
 from antiadv.experiments.networks import Source
 from antiadv.experiments.todo import Pace, cost, in_order, resolve, share_out
@@ -39,17 +41,25 @@ def main() -> int:
     names = list(experiments.EXPERIMENTS) if a.experiments == "all" else a.experiments.split(",")
     layouts = {n: experiments.find(n).layout(Source(a.networks, a.data), a.samples) for n in names}
     asks = [ask for ask in in_order(layouts) if all(word in str(ask) for word in a.only)]
+    asks = [ask for ask in asks if not any(word in str(ask) for word in a.without)]
     cells, missing = resolve(asks, a.precision, world)
     for why in dict.fromkeys(m.why for m in missing):
         print(f"missing: {sum(m.why == why for m in missing)} cells: {why}", flush=True)
     lost = {m.ask.words for m in missing}
-    todo = list(zip([ask for ask in asks if ask.words not in lost], cells, strict=True))
+    found = zip([ask for ask in asks if ask.words not in lost], cells, strict=True)
+    todo = [(ask, stored_already(cell, store)) for ask, cell in found]
     if a.list:
         for ask, cell in todo:
             print(f"{len(store.done(cell)):5d}/{ask.samples} {cost(ask):12.0f} {ask}")
         return 0
     mine = order([cost(ask) for ask, _ in todo], *a.slice)
     return run([todo[i] for i in mine], store, world, end, a)
+
+
+def stored_already(cell: Cell, store: Store) -> Cell:
+    """The cell as another precision has stored it, if that is whole; else as it was asked."""
+    others = [dataclasses.replace(cell, precision=p) for p in PRECISIONS]
+    return next((other for other in others if set(other.samples) <= store.done(other)), cell)
 
 
 def order(costs: list[float], which: int, of: int) -> list[int]:
@@ -105,12 +115,13 @@ def arguments() -> argparse.Namespace:
     p.add_argument("--experiments", default="all", help="names with commas between; all of them by default")
     p.add_argument("--store", default="results")
     p.add_argument("--samples", type=int, help="so many for every cell, in place of each table's own number")
-    p.add_argument("--precision", default="float32", help="float32, tf32 or mixed")
+    p.add_argument("--precision", default="float32", help="float32, tf32, half or mixed")
     p.add_argument("--minutes", type=float, default=10.0, help="from the start of this process")
     p.add_argument("--slice", type=share, default=(0, 1), help="i/n: the i-th of n processes, counted from 0")
     p.add_argument("--networks", default="zoo", help="zoo, or official:DIR")
     p.add_argument("--data", help="the folder of imported data sets, and of resnet50-v1.pt")
     p.add_argument("--only", action="append", default=[], help="cells whose text holds this; may be repeated")
+    p.add_argument("--without", action="append", default=[], help="cells whose text does not hold this")
     p.add_argument("--shard", type=int, default=500)
     p.add_argument("--batch", type=int, default=1024)
     p.add_argument("--device")

@@ -7,18 +7,20 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from antiadv import models
 from antiadv.core.errors import BadInput
+from antiadv.models import halves, sparse
 from antiadv.models.card import read_card
 from antiadv.train import Progress, Settings, parse, train
 from antiadv.train.card import rounded
 from antiadv.train.hydra import prunable
-from antiadv.train.loop import Diverged, with_classes
+from antiadv.train.loop import Diverged, load_weights, with_classes
 from antiadv.train.measure import accuracy, interval, pgd_accuracy
 from antiadv.train.sets import images, renamed
 from tests.train.tiny import CASES, Case, colours
@@ -159,6 +161,22 @@ def test_hydra_may_start_from_a_trained_network_and_stays_sparse_in_the_file(tmp
         train(parse("pgd"), TINY, "cifar10", out, settings, load=colours, start=first)
     with pytest.raises(BadInput, match="does not fit"):
         train(parse(text), "preact18:width=2", "cifar10", out, settings, load=colours, start=first)
+
+
+@pytest.mark.parametrize("short", [sparse, halves])
+def test_a_start_may_be_written_short(short: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("NETWORK", "TENSOR"):
+        monkeypatch.setattr(halves, name, 1)
+    state = {
+        n: t * (torch.rand(t.shape) < 0.2) if t.dim() > 1 else t for n, t in models.build(TINY).state_dict().items()
+    }
+    written = short.squeeze(rounded(state))
+    assert set(written) != set(state)
+    save_file(written, tmp_path / "short.safetensors")
+    net = models.build(TINY)
+    load_weights(net, tmp_path / "short.safetensors")
+    for name, t in net.state_dict().items():
+        assert torch.equal(t, rounded(state)[name].to(t.dtype))
 
 
 def test_classes_are_those_of_the_data() -> None:

@@ -26,8 +26,8 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from antiadv.core.errors import BadInput
+from antiadv.models import halves, sparse
 from antiadv.models.preprocess import Normalise
-from antiadv.models.sparse import expand
 
 WRAPPERS = ("state_dict", "model_state_dict", "net", "model")
 PREFIXES = ("module.", "model.", "net.", "network.", "_orig_mod.")
@@ -55,11 +55,12 @@ def read(path: Path) -> dict[str, Tensor]:
 
 def _read_safetensors(path: Path) -> Any:
     try:
-        return expand(safetensors.torch.load_file(path), str(path))
+        short = safetensors.torch.load_file(path)
     except (SafetensorError, OSError, ValueError) as error:
         raise BadInput(
             f"{path} is truncated or no safetensors file: {_first_line(error)}; get the file again"
         ) from error
+    return sparse.expand(halves.expand(short, str(path)), str(path))
 
 
 def _read_torch(path: Path) -> Any:

@@ -53,6 +53,8 @@ def _dense(name: str, short: Mapping[str, Tensor], where: str) -> Tensor:
     kept, values, shape = (short.get(name + part) for part in (KEPT, VALUES, SHAPE))
     if kept is None or values is None or shape is None or kept.dtype != torch.uint8 or shape.dtype != torch.int64:
         raise BadInput(f"{where} holds a part of the pruned tensor {name}; get the file again")
+    if not kept.dim() == values.dim() == shape.dim() == 1 or (shape < 0).any():
+        raise BadInput(f"{where} holds parts of the pruned tensor {name} that are no lists; get the file again")
     size, count = [int(n) for n in shape], math.prod(int(n) for n in shape)
     places = ((kept[:, None] & _BITS) != 0).flatten()
     if len(places) - count not in range(8) or places[count:].any() or int(places.sum()) != len(values):

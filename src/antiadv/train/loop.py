@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from antiadv import models
 from antiadv.core import spec
 from antiadv.core.errors import AntiadvError, BadInput
+from antiadv.models import checkpoints
 from antiadv.models.card import Card
 from antiadv.models.loaders import file_digest
 from antiadv.train import checkpoint
@@ -226,7 +227,7 @@ def with_classes(model: str, classes: int) -> str:
 
 def load_weights(net: nn.Module, path: Path) -> None:
     """The weights of a file into a network of the same shape; anything missing or left over is named."""
-    tensors, _ = checkpoint.read(path)
+    tensors = checkpoints.read(path)
     try:
         net.load_state_dict(tensors)
     except RuntimeError as error:
