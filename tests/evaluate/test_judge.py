@@ -4,6 +4,7 @@ outside the ball has fooled nobody, and an attack cannot reach the facts it is j
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -12,7 +13,10 @@ from torch import Tensor
 import antiadv
 from antiadv import L2, Linf
 from antiadv.core.errors import BadInput
+from antiadv.core.oracle import Eager
+from antiadv.core.threat import Access, Threat
 from antiadv.evaluate.judge import tidy
+from antiadv.evaluate.shard import confront
 from tests.evaluate.probes import Odd, same
 from tests.toys import halfspace
 
@@ -111,3 +115,49 @@ def test_tidy_is_idempotent_and_keeps_good_images():
     assert same(tidy(x, once), once)
     assert same(tidy(z.clamp(0, 1), x), x)
     assert same(once[2], x[2])
+
+
+@dataclass(frozen=True)
+class Rough(Eager):
+    """Passes in a precision that rounds scores up for the second class: it takes some images for fallen too early."""
+
+    bias: float = 0.01
+
+    def scores(self, model, z, *, draws=None):
+        s = super().scores(model, z, draws=draws)
+        return s + self.bias * torch.eye(s.shape[1])[1]
+
+    def judge(self) -> Eager:
+        return Eager(self.batch)
+
+
+def test_a_sample_on_which_search_and_judge_part_is_searched_again_in_the_judges_precision():
+    asked = []
+
+    def attack(oracle, x, y, ball, draws):
+        """Creeps towards the boundary until a label changes."""
+        asked.append(len(x))
+        z, step = x.clone(), 0.0
+        while oracle.left().min() > 0 and (still := oracle.labels(z) == y).any():
+            step += 0.004
+            z[still] = across(x, y, step)[still]
+        return z
+
+    def run(engine, ball=Linf(0.125)):
+        asked.clear()
+        threat, ids = Threat(ball, Access.LABELS, 100), torch.arange(len(TOY.x))
+        return confront(TOY.model, Odd(attack), threat, TOY.x, TOY.y, ids, 0, engine)
+
+    _, plain, receipt = run(Eager())
+    assert receipt.again == 0
+    assert asked == [6]
+    _, found, receipt = run(Rough())
+    assert 0 < receipt.again < 6, "of one class they part, of the other not"
+    assert asked == [6, receipt.again]
+    assert receipt.agreement == pytest.approx(1 - receipt.again / 12)
+    for rough, exact in zip(found, plain, strict=True):
+        assert rough.attacked == exact.attacked != rough.label
+    again = [r for r, exact in zip(found, plain, strict=True) if r == exact]
+    assert len(again) >= receipt.again, "what is recorded is the second search alone, with its queries"
+    _, _, receipt = run(Rough(), Linf(0.01))
+    assert receipt.again == 0, "outside the ball nothing was claimed"

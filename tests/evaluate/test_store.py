@@ -16,7 +16,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from antiadv.attacks import ATTACKS
+from antiadv.attacks.white_box.apgd import APGD
+from antiadv.cli.__main__ import main
 from antiadv.core.errors import StoreMismatch, StoreUnwritable
+from antiadv.defences.anti_adversary import AntiAdversary
 from antiadv.evaluate import Store, evaluate
 from antiadv.evaluate.cell import FORMAT, Job
 from antiadv.evaluate.shard import run_shard
@@ -238,8 +242,8 @@ CELL_EDITS = {
     "a list": (lambda said: "[]", "does not describe a cell"),
     "no cell": (lambda said: json.dumps({k: v for k, v in said.items() if k != "cell"}), "does not describe a cell"),
     "an old format": (lambda said: json.dumps(said | {"format": 0}), "format 0; this version reads"),
-    "another seed": (lambda said: json.dumps(said | {"cell": said["cell"] | {"seed": 3}}), "edited, moved"),
-    "another identity": (lambda said: json.dumps(said | {"identity": {}}), "edited, moved"),
+    "another seed": (lambda said: json.dumps(said | {"cell": said["cell"] | {"seed": 3}}), "edited or moved"),
+    "another identity": (lambda said: json.dumps(said | {"identity": {}}), "edited or moved"),
     "an unknown attack": (
         lambda said: json.dumps(said | {"cell": said["cell"] | {"attack": "warp"}}),
         "unknown attack 'warp'",
@@ -267,6 +271,67 @@ def test_a_moved_folder_is_refused(tmp_path: Path):
     (tmp_path / CELL.key).rename(tmp_path / "elsewhere")
     with pytest.raises(StoreMismatch, match="its folder is elsewhere"):
         store.cells()
+
+
+# ---------------------------------------------------------------- other editions
+
+
+def put(root: Path, attack: str) -> str:
+    """A stored cell; the name of its folder."""
+    asked = cell(attack, range(3), threat="linf:4/255")
+    return Store(root).append(asked, [record(i) for i in range(3)], RECEIPT).parent.name
+
+
+def test_a_cell_of_another_edition_is_named_and_the_others_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    store = fill(tmp_path, range(3))
+    one = put(tmp_path, "apgd:steps=3")
+    two = put(tmp_path, "apgd:steps=4")
+    assert len(store.cells()) == 3
+    monkeypatch.setattr(APGD, "edition", APGD.edition + 1)
+    with pytest.warns(UserWarning, match="another edition of their attack or defence made") as told:
+        assert store.cells() == [CELL]
+    (warning,) = told
+    changed = f"apgd@{APGD.edition - 1}, here apgd@{APGD.edition}"
+    assert str(warning.message).startswith(f"of the store {tmp_path} the cells in these folders are left out")
+    assert all(f"{key} ({changed})" in str(warning.message) for key in (one, two))
+    assert store.cells() == [CELL], "and is not said twice"
+    assert len(Store(tmp_path).read(CELL)) == 3
+
+
+def test_a_cell_of_another_edition_of_a_defence_is_left_out_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    old = cell("pgd:steps=3", range(2), defence="anti_adversary:steps=1")
+    Store(tmp_path).append(old, [record(i) for i in range(2)], RECEIPT)
+    edition = AntiAdversary.edition
+    monkeypatch.setattr(AntiAdversary, "edition", edition + 1)
+    with pytest.warns(UserWarning, match=rf"\(anti_adversary@{edition}, here anti_adversary@{edition + 1}\)"):
+        assert Store(tmp_path).cells() == []
+    Store(tmp_path).append(old, [record(i) for i in range(2)], RECEIPT)  # run again: a folder of its own
+    with pytest.warns(UserWarning, match="left out"):
+        assert Store(tmp_path).cells() == [old]
+
+
+def test_a_cell_of_an_attack_that_is_gone_is_left_out_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    store = fill(tmp_path, range(3))
+    gone = cell("square", range(2), threat="linf:2/255,queries=10")
+    store.append(gone, [record(i) for i in range(2)], RECEIPT)
+    key = gone.key  # while it is known
+    monkeypatch.delitem(ATTACKS, "square")
+    with pytest.warns(UserWarning, match=rf"{key} \(unknown attack 'square'"):
+        assert store.cells() == [CELL]
+
+
+@pytest.mark.filterwarnings("default")
+def test_the_command_line_says_it_in_one_line_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    fill(tmp_path, range(3))
+    put(tmp_path, "apgd:steps=3")
+    monkeypatch.setattr(APGD, "edition", APGD.edition + 1)
+    assert main(["report", "--store", str(tmp_path), "--json"]) == 0
+    said = capsys.readouterr()
+    assert [row["attack"] for row in json.loads(said.out)["rows"]] == ["pgd:steps=3"]
+    assert said.err.startswith(f"antiadv: of the store {tmp_path} the cells in these folders are left out")
+    assert said.err.count("\n") == 1
 
 
 # ---------------------------------------------------------------- leftovers, images, disks

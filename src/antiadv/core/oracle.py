@@ -65,6 +65,12 @@ class Ledger:
         if len(self._noted) >= 1024:
             self.zeros  # noqa: B018 - adds up what was noted
 
+    def replace(self, rows: Tensor, other: Ledger) -> None:
+        """These rows as another ledger of the same samples has them."""
+        for mine, theirs in ((self.queries, other.queries), (self.gradients, other.gradients)):
+            mine[rows] = theirs[rows]
+        self.zeros[rows] = other.zeros[rows]
+
     def charge(self, rows: Tensor, each: int, *, gradient: bool = False) -> None:
         """Charge `each` queries to every row, or nothing at all if one of them cannot pay."""
         cost = torch.bincount(rows, minlength=len(self.queries)) * each

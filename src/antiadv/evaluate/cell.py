@@ -141,7 +141,7 @@ class Receipt:
     """`forwards` and `backwards` are images through the base network, the judge's included: what the defender paid.
 
     `agreement` is the share of the clean and attacked images on which the precision that searched gives the judge's
-    label.
+    label; `again` counts the samples that were searched again in float32, since search and judge parted on them.
     """
 
     seconds: float
@@ -151,6 +151,7 @@ class Receipt:
     versions: dict[str, str]
     revision: str
     agreement: float = 1.0
+    again: int = 0
 
     def json(self) -> dict[str, Any]:
         return asdict(self)

@@ -50,9 +50,9 @@ class Meter:
     def _back(self, g: Tensor) -> None:
         self.backwards += len(g)
 
-    def receipt(self, device: torch.device, agreement: float = 1.0) -> Receipt:
+    def receipt(self, device: torch.device, agreement: float = 1.0, again: int = 0) -> Receipt:
         seconds = round(time.perf_counter() - self._start, 3)
-        return Receipt(seconds, self.forwards, self.backwards, _name(device), versions(), revision(), agreement)
+        return Receipt(seconds, self.forwards, self.backwards, _name(device), versions(), revision(), agreement, again)
 
 
 _OPEN: list[Meter] = []

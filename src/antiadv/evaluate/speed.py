@@ -88,12 +88,13 @@ class Fast:
         precision: str = "float32",
         least: int = LEAST,
         compiled: bool = False,
+        tuned: bool = False,
     ) -> None:
         if batch < 1:
             raise BadInput(f"a batch needs at least one image; found {batch}. Give for example --batch 256.")
         check_precision(precision)
         self.batch, self.precision, self.least = batch, precision, least
-        self.compiled = compiled
+        self.compiled, self.tuned = compiled, tuned
         self._ready: OrderedDict[nn.Module, nn.Module] = OrderedDict()
         self._twins: OrderedDict[nn.Module, nn.Module] = OrderedDict()
         self._passes: dict[tuple[nn.Module, str], Passes] = {}
@@ -218,7 +219,8 @@ class Fast:
         if kind not in graphs:
             with aside(), switched(self.precision, part[0].device):
                 twin, layout = self._twin(model, part[0].device), self.precision != "float32"
-                graphs[kind] = graph = _Graph.of(partial(run, twin), part, size, layout, *self._shared())
+                graph = _Graph.of(partial(run, twin), part, size, layout, self.tuned, *self._shared())
+                graphs[kind] = graph
             if graph is None:
                 self._capturing = None  # a stream and a pool that a capture broke off in are not used again
             if len(graphs) > GRAPHS_KEPT:
@@ -259,7 +261,7 @@ class Replayed(nn.Module):
         check_base(model)
         super().__init__()
         self.model, self.training = model, False
-        self._engine = Fast(batch, precision, least=1, compiled=compiled)
+        self._engine = Fast(batch, precision, least=1, compiled=compiled, tuned=True)
 
     def forward(self, x: Tensor) -> Tensor:
         return self._engine.scores(self.model, x)
@@ -383,13 +385,23 @@ class _Graph:
 
     @classmethod
     def of(
-        cls, run: Run, part: Sequence[Tensor], size: int, channels_last: bool, side: torch.cuda.Stream, pool: Any
+        cls,
+        run: Run,
+        part: Sequence[Tensor],
+        size: int,
+        channels_last: bool,
+        tuned: bool,
+        side: torch.cuda.Stream,
+        pool: Any,
     ) -> _Graph | None:
-        """`pool` is the graphs' common memory: answers are copied out of it before another graph runs."""
+        """`pool` is the graphs' common memory: answers are copied out of it before another graph runs.
+
+        `tuned`: convolutions try all their algorithms first, which takes a second.
+        """
         inputs = [_padded(t, size, channels_last) for t in part]
         side.wait_stream(torch.cuda.current_stream())
         graph, outputs = torch.cuda.CUDAGraph(), None
-        with torch.cuda.stream(side):
+        with torch.cuda.stream(side), _trying(tuned):
             run(*inputs)  # libraries set themselves up, and compilers compile, which no graph may hold
             graph.capture_begin(pool=pool)
             try:
@@ -410,6 +422,17 @@ class _Graph:
             static[:n].copy_(t)
         self._graph.replay()
         return tuple(t[:n].clone(memory_format=torch.contiguous_format) for t in self._outputs)
+
+
+@contextlib.contextmanager
+def _trying(all_algorithms: bool) -> Iterator[None]:
+    """Inside, a convolution tries its algorithms before it settles on one."""
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = before or all_algorithms
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
 
 
 def _padded(t: Tensor, size: int, channels_last: bool) -> Tensor:
