@@ -24,14 +24,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))  # the pack
 
 from antiadv import experiments
 from antiadv.evaluate import Cell, Store, World, evaluate
-from antiadv.evaluate.speed import PRECISIONS
 from antiadv.experiments.layout import Ask
 from antiadv.experiments.networks import Source
-from antiadv.experiments.todo import Pace, cost, in_order, resolve, share_out
+from antiadv.experiments.todo import Pace, as_stored, cost, in_order, resolve, share_out
 from antiadv.report.measures import clean_accuracy, robust_accuracy
 
 SLACK = 1.2  # a shard is taken to last so much longer than guessed
-RATES = {"cuda": 10_000.0, "cpu": 15.0}  # cost a second of all slices together, before anything was measured
+RATES = {"cuda": 30_000.0, "cpu": 15.0}  # cost a second of all slices together, before anything was measured
 
 
 def main() -> int:
@@ -47,19 +46,13 @@ def main() -> int:
         print(f"missing: {sum(m.why == why for m in missing)} cells: {why}", flush=True)
     lost = {m.ask.words for m in missing}
     found = zip([ask for ask in asks if ask.words not in lost], cells, strict=True)
-    todo = [(ask, stored_already(cell, store)) for ask, cell in found]
+    todo = [(ask, as_stored(cell, store)) for ask, cell in found]
     if a.list:
         for ask, cell in todo:
             print(f"{len(store.done(cell)):5d}/{ask.samples} {cost(ask):12.0f} {ask}")
         return 0
     mine = order([cost(ask) for ask, _ in todo], *a.slice)
     return run([todo[i] for i in mine], store, world, end, a)
-
-
-def stored_already(cell: Cell, store: Store) -> Cell:
-    """The cell as another precision has stored it, if that is whole; else as it was asked."""
-    others = [dataclasses.replace(cell, precision=p) for p in PRECISIONS]
-    return next((other for other in others if set(other.samples) <= store.done(other)), cell)
 
 
 def order(costs: list[float], which: int, of: int) -> list[int]:
