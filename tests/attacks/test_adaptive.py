@@ -10,10 +10,13 @@ import torch
 from torch import Tensor, nn
 
 import antiadv
-from antiadv import Linf
+from antiadv import L2, Linf
 from antiadv.attacks import parse
 from antiadv.attacks.adaptive.adaptive import Adaptive
-from antiadv.attacks.adaptive.eot import Averaged
+from antiadv.attacks.adaptive.eot import EOT, Averaged
+from antiadv.attacks.cascade import Cascade
+from antiadv.core.attack import Attack
+from antiadv.core.defence import TRANSFERS, Defence
 from antiadv.core.draws import Draws
 from antiadv.core.losses import ce, margin
 from antiadv.core.oracle import Ledger, Oracle
@@ -109,11 +112,24 @@ def test_the_stand_in_of_a_network_has_a_gradient() -> None:
     assert (g.flatten(1) != 0).any(1).all()
 
 
-def test_adaptive_is_made_of_what_the_defence_names() -> None:
+def test_adaptive_is_made_of_what_the_defence_names_then_square_and_rays() -> None:
     net = small_net()
-    assert text(Adaptive().against(net, BALL)).count("transfer") == 2
-    layer = text(Adaptive(steps=9).against(wrap("anti_adversary", net), BALL))
-    assert all(part in layer for part in ("transfer", "bpda", "pseudo_label", "(square:steps=9)"))
-    noise = text(Adaptive(samples=5).against(wrap("small_noise", net), BALL))
-    assert noise.startswith("eot:")
-    assert "samples=5" in noise
+    assert names(Adaptive().against(net, BALL)) == [*TRANSFERS]
+    layer = wrap("anti_adversary", net)
+    assert isinstance(layer, Defence)
+    own = [*TRANSFERS, "bpda:attack=apgd", "pseudo_label"]
+    assert list(layer.adaptive) == own
+    assert names(Adaptive(steps=9).against(layer, BALL)) == [*own, "square:steps=9", "rays:steps=9"]
+    assert names(Adaptive(steps=9).against(layer, L2(0.5))) == [*own, "square:steps=9"]  # rays knows Linf alone
+
+
+def test_adaptive_asks_a_randomised_defence_through_eot() -> None:
+    noise = Adaptive(steps=9, samples=5).against(wrap("small_noise", small_net()), BALL)
+    assert isinstance(noise, EOT)
+    assert noise.samples == 5
+    assert names(noise.attack) == [*TRANSFERS, "apgd", "apgd:loss=dlr", "square:steps=9", "rays:steps=9"]
+
+
+def names(attack: Attack) -> list[str]:
+    assert isinstance(attack, Cascade)
+    return [text(stage) for stage in attack.stages]

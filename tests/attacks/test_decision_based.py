@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -17,7 +18,7 @@ from antiadv.attacks import parse
 from antiadv.attacks.decision_based.boundary import _Window, propose
 from antiadv.attacks.decision_based.hop_skip_jump import estimate
 from antiadv.attacks.decision_based.nearest import Nearest
-from antiadv.attacks.decision_based.qeba import Qeba, pca_basis
+from antiadv.attacks.decision_based.qeba import Qeba, pca_basis, write_basis
 from antiadv.attacks.decision_based.rays import TOLERANCE, Rays, blocks
 from antiadv.attacks.score_based.simba import cosines
 from antiadv.core.ball import L2, Ball, Linf
@@ -90,6 +91,19 @@ def test_qeba_on_a_basis_of_gradients(tmp_path: Path) -> None:
     noise = torch.randn((6, 3, 4, 4), generator=torch.Generator().manual_seed(0))
     save_file({"basis": pca_basis(toy.model.w + 0.2 * noise, 2)}, tmp_path / "b.safetensors")
     assert excess(f"qeba:basis=pca,path={tmp_path / 'b.safetensors'}", toy, L2(math.inf), 600).max() < 0.05
+
+
+def test_qeba_on_a_basis_of_a_surrogates_gradients(tmp_path: Path) -> None:
+    """Its boundary is a little turned from the one attacked, and its gradients lie along the normal of its own."""
+    toy, path = halfspace(2), tmp_path / "b.safetensors"
+    surrogate = copy.deepcopy(toy.model)
+    assert isinstance(surrogate, Halfspace)
+    surrogate.w += 0.05 * torch.randn(surrogate.w.shape, generator=torch.Generator().manual_seed(0))
+    write_basis(path, surrogate, toy.x, toy.y, k=1, batch=4)
+    (direction,) = load_file(path)["basis"]
+    assert F.cosine_similarity(direction, surrogate.w.flatten(), dim=0).abs() == pytest.approx(1, abs=1e-5)
+    assert toy.x.grad is None
+    assert excess(f"qeba:basis=pca,path={path}", toy, L2(math.inf), 200).max() < 0.02
 
 
 # ---------------------------------------------------------------- what they keep

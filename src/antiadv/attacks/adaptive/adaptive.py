@@ -54,8 +54,7 @@ class Adaptive:
 
         texts: tuple[str, ...] = TRANSFERS
         if isinstance(model, Defence):
-            ends = [name for name in ("square", "rays") if name in attacks.ATTACKS]
-            texts = (*model.adaptive, *(f"{name}:steps={self.steps}" for name in ends))
+            texts = (*model.adaptive, f"square:steps={self.steps}", f"rays:steps={self.steps}")
         parts = tuple(part for part in map(attacks.parse, texts) if ball.p in part.norms)
         randomised = isinstance(model, Defence) and model.randomised
         return EOT(Cascade(parts), self.samples) if randomised else Cascade(parts)

@@ -7,7 +7,7 @@
         pca       the rows of a basis `[k, d]` in a file: the directions in which gradients of another network vary most
 
 Notation:   f → `factor`, B₀ → `probes`, B_max → `max_probes`, γ → `gamma`. `path` names a .safetensors file that holds
-            a tensor `basis`; `pca_basis` makes one from gradients, of any network at hand.
+            a tensor `basis`; `write_basis` makes one from the gradients of any network at hand.
 Cost:       as HopSkipJump: one query for x, the start, then 30 a step and log₂ 1/θ to go back (L2 on CIFAR 13), and one
             and one more a halving of the step.
 Departures: as HopSkipJump. The authors turn the cosines by a random rotation of each channel, which changes nothing for
@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 import torch
-from safetensors.torch import load_file
-from torch import Tensor
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from antiadv.attacks.decision_based.hop_skip_jump import Noise, Walk
@@ -98,8 +98,22 @@ def read_basis(path: str, d: int) -> Tensor:
     basis = load_file(path).get("basis")
     if basis is None or basis.ndim != 2 or basis.shape[1] != d or not len(basis):
         found = None if basis is None else tuple(basis.shape)
-        raise BadInput(f"{path} must hold a tensor `basis` of shape [k, {d}]; found {found}. Make it with pca_basis.")
+        raise BadInput(f"{path} must hold a tensor `basis` of shape [k, {d}]; found {found}. Make it with write_basis.")
     return basis
+
+
+def write_basis(path: str | Path, surrogate: nn.Module, x: Tensor, y: Tensor, k: int, batch: int = 256) -> None:
+    """A file for `basis=pca`: the k directions of most of ∇CE(f(x), y), f a surrogate such as `models.load(NAME)`."""
+    parts = zip(x.split(batch), y.split(batch), strict=True)
+    basis = pca_basis(torch.cat([_gradient(surrogate, z, labels) for z, labels in parts]), k)
+    save_file({"basis": basis.float().cpu()}, path)
+
+
+def _gradient(f: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    with torch.enable_grad():
+        z = x.detach().clone().requires_grad_()
+        (g,) = torch.autograd.grad(F.cross_entropy(f(z), y, reduction="sum"), z)
+    return g
 
 
 def pca_basis(g: Tensor, k: int) -> Tensor:
