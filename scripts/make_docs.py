@@ -209,9 +209,10 @@ A flag is a warning sign that the records of an evaluation show by themselves. N
 and a table without flags does not prove that it holds; each says where to look. They are functions of the rows given
 and of nothing else: judging a defended model never marks the next plain one.
 
-Two cells are compared on the samples both have, and a difference counts where McNemar's exact test gives p ≤ 5 %. A
-share counts where the lower end of its 95 % Wilson interval is above the threshold. With a few dozen samples only
-coarse signs can show; more samples show finer ones.
+Two cells are compared on the samples both have, and a difference counts where McNemar's exact test gives p ≤ 5 % after
+Holm's correction for all the comparisons that the rule makes: so honest rows, however many, raise a flag of a rule by
+chance in one report of twenty at most. A share counts where the lower end of its 95 % Wilson interval is above the
+threshold. With a few dozen samples only coarse signs can show; more samples show finer ones.
 
 Each flag carries the cells it concerns and the numbers that raised it: `report.flags` in Python, `flags` in the JSON.
 This page is generated from what a report says beside the flags it shows (`make docs`).

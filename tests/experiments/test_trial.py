@@ -14,26 +14,27 @@ from torch import Tensor, nn
 import antiadv
 from antiadv.core.errors import BadInput
 from antiadv.core.threat import Access
-from antiadv.experiments.trial import FIRST, QUERIES, Verdict, battery, cost, rounds, scaled, temperature
+from antiadv.defences import wrap
+from antiadv.experiments.trial import AVERAGED, FIRST, QUERIES, Verdict, battery, cost, rounds, scaled, temperature
 from tests.toys import Spy, small_net
 
 
 class Clock:
-    """A clock that goes `pace` seconds for every sample run."""
+    """A clock that goes `fixed` seconds for every round and `pace` for every sample run."""
 
-    def __init__(self, pace: float) -> None:
-        self.now, self.pace = 100.0, pace
+    def __init__(self, pace: float, fixed: float = 0.0) -> None:
+        self.now, self.pace, self.fixed = 100.0, pace, fixed
         self.sizes: list[int] = []
         self.seen: list[int] = []
 
     def run(self, ids: Sequence[int]) -> None:
         self.sizes.append(len(ids))
         self.seen += ids
-        self.now += self.pace * len(ids)
+        self.now += self.fixed + self.pace * len(ids)
 
 
-def timed(n: int, seconds: float, pace: float) -> Clock:
-    clock = Clock(pace)
+def timed(n: int, seconds: float, pace: float, fixed: float = 0.0) -> Clock:
+    clock = Clock(pace, fixed)
     assert rounds(range(n), seconds, clock.run, lambda: clock.now) == len(clock.seen)
     assert clock.seen == list(range(len(clock.seen)))
     return clock
@@ -53,11 +54,18 @@ def test_a_round_that_will_not_fit_is_cut_or_left():
     assert timed(12, 12.5, 1).sizes == [8]  # 4.5 s are left for 4 samples: they fit only without slack
 
 
+def test_a_round_smaller_than_the_last_is_not_taken_for_as_quick_a_sample():
+    """10 s a round and 2 a sample: 26 s and 42 s; of 90 s 22 are left, in which 4 samples could run, but not 8."""
+    assert timed(500, 90, 2, fixed=10).sizes == [8, 16]
+    assert timed(500, 110, 2, fixed=10).sizes == [8, 16, 13]  # 42 s are left: 13 samples take 36
+
+
 @pytest.mark.parametrize("pace", [0.01, 0.3, 1.0, 7.0])
-@pytest.mark.parametrize("seconds", [60, 300])
-def test_a_steady_machine_is_never_late(pace: float, seconds: float):
-    clock = timed(100_000, seconds, pace)
-    assert clock.now - 100 <= max(seconds, FIRST * pace)
+@pytest.mark.parametrize("fixed", [0.0, 3.0, 10.0, 40.0])
+@pytest.mark.parametrize("seconds", [30, 60, 97, 150, 300])
+def test_a_steady_machine_is_never_late(pace: float, fixed: float, seconds: float):
+    clock = timed(100_000, seconds, pace, fixed)
+    assert clock.now - 100 <= max(seconds, fixed + FIRST * pace) + 1e-9
 
 
 def test_a_trial_needs_time():
@@ -66,17 +74,32 @@ def test_a_trial_needs_time():
             rounds(range(3), seconds, lambda ids: None)
 
 
+class Twice(Spy):
+    """A defence that says how it is undone, once for each norm."""
+
+    adaptive = ("transfer:attack=(apgd:loss=dlr,targets=9)", "bpda:attack=fab", "rays:steps=7")
+
+
 def test_the_battery_climbs_the_levels_of_access():
-    found = battery(antiadv.L2(0.5))
-    assert [t.access for _, t in found] == [Access.SCORES, Access.GRADIENTS, Access.INTERNALS]
-    assert [t.queries for _, t in found] == [QUERIES, None, None]
-    assert battery(antiadv.L2(0.5), 50)[0][1].queries == 50
-    assert [a.split(":")[0] for a, _ in battery(antiadv.L2(0.5), randomised=True)] == [
-        "square",
-        "apgd",
-        "transfer",
-        "eot",
-    ]
+    layer = antiadv.AntiAdversary(small_net())
+    found = battery(antiadv.L2(0.5), layer)
+    assert [a for a, _ in found] == ["square", "apgd", "transfer:attack=apgd", "bpda:attack=apgd", "pseudo_label"]
+    assert [t.access for _, t in found] == [Access.SCORES, Access.GRADIENTS, *[Access.INTERNALS] * 3]
+    assert [t.queries for _, t in found] == [QUERIES, None, None, None, None]
+    assert battery(antiadv.L2(0.5), layer, 50)[0][1].queries == 50
+
+
+def test_the_battery_runs_what_a_defence_names_in_its_norm():
+    layer = Twice(small_net())
+    assert [a for a, _ in battery(antiadv.Linf(0.5), layer)][3:] == ["bpda:attack=fab", "rays:steps=7"]
+    assert [a for a, _ in battery(antiadv.L2(0.5), layer)][3:] == ["bpda:attack=fab"]
+
+
+def test_the_battery_averages_dice_out():
+    noise = wrap("small_noise", small_net())
+    assert [a for a, _ in battery(antiadv.L2(0.5), noise)] == ["square", "apgd", "transfer:attack=apgd", AVERAGED]
+    noise.adaptive = ("pgd",)
+    assert battery(antiadv.L2(0.5), noise)[-1][0] == "eot:attack=(pgd),samples=10"
 
 
 def images(n: int = 24) -> Tensor:
@@ -91,7 +114,7 @@ def found() -> Verdict:
 
 def test_a_verdict_on_a_model_in_hand(found: Verdict):
     assert [(r.cell.attack.split(":")[0], r.cell.defence) for r in found.rows] == [
-        (a, d) for a in ("square", "apgd", "transfer") for d in ("none", "anti_adversary")
+        (a, d) for a in ("square", "apgd", "transfer", "bpda", "pseudo_label") for d in ("none", "anti_adversary")
     ]
     assert {r.robust.n for r in found.rows} == {found.samples} == {24}
     assert [r.sample for r in found.rows[-1].records] == list(range(24))
@@ -116,7 +139,7 @@ def test_a_verdict_shows_itself(found: Verdict):
     assert str(found.cost) in text
     assert f"The bare one, scaled by a fitted temperature, has {found.scaled}." in text
     html = found._repr_html_()
-    assert html.count("<tr>") == 7
+    assert html.count("<tr>") == 11
     said = json.loads(json.dumps(found.json()))
     assert said["verdict"] == [found.sentence]
     assert (said["samples"], said["cost"]["forwards"]) == (24, 3)
@@ -140,7 +163,7 @@ def test_a_defence_in_hand():
     net, x = small_net(), images(4)
     made = antiadv.verdict(net, x, net(x).argmax(1), Spy(net), ball=antiadv.Linf(1 / 255), queries=10)
     assert {r.cell.defence for r in made.rows} == {"none", "Spy"}
-    assert [r.gain.value for r in made.rows if r.gain] == [0, 0, 0]
+    assert [r.gain.value for r in made.rows if r.gain] == [0, 0, 0, 0]
     assert (made.cost.forwards, made.cost.backwards) == (1, 0)
     assert made.flags == []
     assert made.scaled is None
@@ -180,9 +203,16 @@ def test_the_cost_of_an_answer():
 
 def test_the_temperature_is_the_one_the_labels_were_drawn_at():
     """Scores (a, 0) with a share of right answers of 0.8 everywhere: T = a / log 4."""
-    s = torch.tensor([[6.0, 0.0]]).repeat(10, 1)
-    y = torch.tensor([0] * 8 + [1] * 2)
-    assert temperature(s, y) == pytest.approx(6 / math.log(4), rel=1e-3)
+    s, y = torch.tensor([[6.0, 0.0]]), torch.tensor([0] * 8 + [1] * 2)
+    assert temperature(s.repeat(100_000, 1), y.repeat(10_000)) == pytest.approx(6 / math.log(4), rel=1e-3)
+    few = temperature(s.repeat(10, 1), y)  # what ten samples say weighs three times as much as the prior, T = 1
+    assert math.log(few) == pytest.approx(0.75 * math.log(6 / math.log(4)), rel=0.1)
+
+
+@pytest.mark.parametrize("gap", [1.0, 4.0, 20.0])
+def test_a_few_right_answers_do_not_ask_for_certainty(gap: float):
+    t = temperature(torch.tensor([[gap, 0.0]]).repeat(20, 1), torch.zeros(20, dtype=torch.int64))
+    assert 0.1 < t <= 1
 
 
 class Sure(nn.Module):
@@ -193,13 +223,22 @@ class Sure(nn.Module):
 
 
 def test_scaling_mends_a_classifier_that_is_too_sure():
-    y = torch.tensor([0] * 16 + [1] * 4)  # as many of each kind at even as at odd places
-    found = scaled(Sure().eval(), images(20), y, batch=7)
+    y = torch.tensor([0] * 1600 + [1] * 400)  # as many of each kind at even as at odd places
+    found = scaled(Sure().eval(), images(2000), y, batch=700)
     assert found is not None
-    assert found.error == pytest.approx(0, abs=1e-3)
+    assert found.error == pytest.approx(0, abs=2e-3)
     assert found.loss == pytest.approx(-(0.8 * math.log(0.8) + 0.2 * math.log(0.2)), rel=1e-4)
-    assert (found.accuracy, found.n) == (0.8, 20)
+    assert (found.accuracy, found.n) == (0.8, 2000)
     assert scaled(Sure().eval(), images(19), y[:19]) is None
+
+
+def test_one_wrong_answer_that_the_other_half_never_saw_is_no_catastrophe():
+    """The half without it would fit T = 0 by itself, and be infinitely wrong about the other."""
+    y = torch.zeros(40, dtype=torch.int64)
+    y[7] = 1
+    found = scaled(Sure().eval(), images(40), y)
+    assert found is not None
+    assert found.loss < 2 * (39 * math.log1p(math.exp(-6)) + 6) / 40  # twice what it is unscaled
 
 
 def test_a_temperature_is_fitted_on_other_samples():

@@ -7,15 +7,18 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from antiadv.evaluate import Store
 from antiadv.evaluate.cell import Record
 from antiadv.report.flags import RULES, flags
-from antiadv.report.table import Row, make_row
+from antiadv.report.table import Row, make_row, rows
 from tests.evaluate.probes import cell, record
 
 ANTI = "anti_adversary"
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "flags.md"
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "flags.md"
 FELL = {"attacked": 5, "distance": 1 / 255}
 
 
@@ -91,6 +94,40 @@ def test_only_the_same_arena_is_compared(words: dict):
 def test_cells_without_a_common_sample_are_not_compared():
     far = of("square", [record(i, **FELL) for i in range(100, 140)])
     assert names(row("pgd", 10), far) == []
+
+
+def test_a_white_box_row_on_other_samples_hides_nothing():
+    far = of("fab", [record(i) for i in range(100, 140)])
+    (flag,) = flags([row("pgd", 10), far, row("square", 16)])
+    assert [c.attack for c in flag.cells] == ["square", "pgd"]
+
+
+@pytest.mark.parametrize(("fell", "fires"), [(16, False), (17, True)])
+def test_many_comparisons_ask_for_more(fell: int, fires: bool):
+    """Six samples more are p = 0.03, which one of two comparisons shows by chance too often; seven are p = 0.016."""
+    honest = [row("pgd", 10, "none"), row("square", 5, "none")]
+    assert names(row("pgd", 10), row("square", fell), *honest) == ["black_box_beats_white_box"] * fires
+
+
+def test_honest_networks_raise_a_flag_in_one_report_of_twenty_at_most():
+    """Ten bare networks, each under two seeds of one attack, whose dice decide over 40 of 100 samples."""
+    dice, raised = np.random.default_rng(0), 0
+    cells = [dataclasses.replace(cell("pgd", seed=s), weights=str(net)) for net in range(10) for s in (0, 1)]
+    fell, stood = [[record(i, **words) for i in range(100)] for words in (FELL, {})]
+    for _ in range(100):
+        luck = dice.random((len(cells), 100)) < 0.5
+        found = [
+            make_row(c, [fell[i] if i < 60 or lost else stood[i] for i, lost in enumerate(lot)], [])
+            for c, lot in zip(cells, luck, strict=True)
+        ]
+        raised += bool(flags(found))
+    assert raised <= 10  # p ≤ 5 % for each comparison by itself raises one in every fourth
+
+
+def test_no_bare_network_of_the_stored_results_raises_a_flag():
+    bare = [r for r in rows(Store(ROOT / "results")) if r.cell.defence == "none"]
+    assert len({r.cell.model for r in bare}) > 5
+    assert [str(flag) for flag in flags(bare)] == []
 
 
 @pytest.mark.parametrize(("zero", "fires"), [(0, False), (4, False), (6, True), (40, True)])

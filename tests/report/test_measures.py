@@ -27,6 +27,8 @@ from antiadv.report.measures import (
     right,
     robust_accuracy,
     share,
+    soonest,
+    soonest_ratio,
     standing,
     worst_case,
 )
@@ -232,6 +234,23 @@ def test_the_ratio_of_medians_is_exact_or_a_bound():
     assert query_ratio(never, never, BALL) is None
     assert query_ratio(queried((0, True)), slow, BALL) is None
     assert [str(Ratio(2.04)), str(Ratio(10, "more")), str(Ratio(0.5, "less"))] == ["2", "> 10", "< 0.5"]
+
+
+def test_of_several_attacks_the_first_to_break_counts():
+    one = [record(0, **FELL, queries=30), record(1, queries=50), record(2, queries=40), record(3, **WRONG)]
+    two = [record(0, **FELL, queries=10), record(1, **FELL, queries=90), record(2, queries=60), record(3, **WRONG)]
+    assert soonest([one, two], BALL) == {0: (10, False), 1: (90, False), 2: (60, True)}
+    assert soonest([one, two[1:]], BALL).keys() == {1, 2}
+    assert soonest_ratio([one, two], [[record(i, **FELL, queries=180) for i in range(3)]], BALL) == Ratio(2.0)
+    assert soonest_ratio([one], [two[:0]], BALL) is None
+
+
+def test_those_who_stand_against_a_short_and_a_long_attack_are_not_forgotten():
+    """Six of ten stand against both; the four that fall do so at 500, to the long one alone: the median is beyond."""
+    short = [record(i, queries=100) for i in range(10)]
+    long = [record(i, queries=500, **(FELL if i < 4 else {})) for i in range(10)]
+    bare = [record(i, queries=50, **FELL) for i in range(10)]
+    assert soonest_ratio([bare, bare], [short, long], BALL) == Ratio(10.0, "more")
 
 
 def test_calibration_by_hand():

@@ -15,7 +15,7 @@ from antiadv.core.threat import Access
 from antiadv.evaluate import Cell, Store
 from antiadv.report.measures import Ratio
 from antiadv.report.render import HEADINGS, markdown
-from antiadv.report.table import bare_cell, rows
+from antiadv.report.table import bare_cell, fullest, rows, searched
 from antiadv.report.verdict import confidence, levels, verdict
 from tests.evaluate.probes import MODEL, RECEIPT, cell, record
 
@@ -88,6 +88,46 @@ def test_two_texts_of_one_data_set_are_one(tmp_path: Path):
     assert [said[: len(f"On {MODEL}, ")] for said in verdict([bare, defended])] == [f"On {MODEL}, "]
 
 
+def test_a_bare_classifier_searched_in_another_precision_is_compared_with(tmp_path: Path):
+    put(tmp_path, square(precision="mixed"), 30)
+    put(tmp_path, square(ANTI), 10)
+    made = antiadv.report(tmp_path)
+    bare, defended = made.rows
+    assert (bare.cell.precision, defended.cell.precision) == ("mixed", "float32")
+    assert defended.gain is not None
+    assert (defended.gain.value, defended.gain.n) == (0.5, 40)
+    assert [(part.gain.value, part.gain.n) for part in made.levels] == [(0.5, 40)]
+    assert made.verdict[0].startswith(f"On {MODEL}, {ANTI} gains +50.0 points")
+    assert len(made.confidence) == 1
+    assert [row["precision"] for row in made.json()["rows"]] == ["mixed", "float32"]
+    assert "queries=100 | mixed | 40 |" in str(made)
+
+
+def test_of_several_precisions_the_one_with_the_most_samples_speaks(tmp_path: Path):
+    put(tmp_path, square(), 20, range(20))  # all of them
+    put(tmp_path, square(precision="mixed"), 30)
+    put(tmp_path, square(ANTI), 0, range(10))
+    put(tmp_path, square(ANTI, precision="mixed"), 10)
+    made = antiadv.report(tmp_path)
+    (part,) = made.levels
+    assert (part.gain.value, part.gain.n) == (0.5, 40), "and not the ten samples that all four have"
+    few = next(r for r in made.rows if r.cell.defence == ANTI and r.cell.precision == "float32")
+    assert few.gain is not None
+    assert (few.gain.value, few.gain.n) == (1.0, 10)
+    (speaks,) = fullest(r for r in made.rows if r.cell.defence == ANTI)
+    assert (speaks.cell.precision, len(speaks.records)) == ("mixed", 40)
+
+
+def test_of_equal_precisions_the_finest_speaks(tmp_path: Path):
+    put(tmp_path, square(), 30)
+    for precision, fell in (("mixed", 0), ("float32", 10)):
+        put(tmp_path, square(ANTI, precision=precision), fell)
+    made = antiadv.report(tmp_path)
+    assert [part.gain.value for part in made.levels] == [0.5]
+    assert searched(r.cell for r in made.rows) == "Searched in float32 (2) and mixed (1), judged in float32."
+    assert searched([square()]) == "Searched in float32, judged in float32."
+
+
 def test_rows_of_chosen_cells(tmp_path: Path):
     asked = square(ANTI, samples=range(20))
     put(tmp_path, square(), 30)
@@ -140,14 +180,26 @@ def test_a_defence_that_falls_to_the_adaptive_attack_is_no_answer(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("bare", "defended", "answer"),
-    [(30, 10, True), (30, 24, True), (30, 25, False), (30, 30, False), (10, 30, False)],
+    ("bare", "defended", "end"),
+    [
+        (30, 10, "(p 2e-06)."),
+        (30, 24, "(p 0.03)."),
+        (30, 25, "(p 0.06): 40 samples are too few to tell it from none."),
+        (30, 30, "(p 1.00): it is no answer to an adaptive attacker."),
+        (10, 30, "(p 2e-06): it is no answer to an adaptive attacker."),
+    ],
     ids=["clear", "p 0.03", "p 0.06", "none", "worse"],
 )
-def test_an_answer_must_be_a_gain_and_be_significant(tmp_path: Path, bare: int, defended: int, answer: bool):
+def test_an_answer_must_be_significant_and_no_answer_near_certain(tmp_path: Path, bare: int, defended: int, end: str):
     pair(tmp_path, "transfer", bare, defended)
-    assert ("it is no answer" not in sentence(tmp_path)) is answer
+    assert sentence(tmp_path).endswith(end)
     assert "was attacked by nobody who merely asks" in sentence(tmp_path)
+
+
+def test_a_handful_of_samples_proves_nothing(tmp_path: Path):
+    for defence in ("none", ANTI):
+        put(tmp_path, cell("transfer", defence=defence), 5, range(8))
+    assert sentence(tmp_path).endswith("(p 1.00): 8 samples are too few to tell it from none.")
 
 
 def test_the_worst_adaptive_attack_has_the_last_word(tmp_path: Path):
@@ -176,7 +228,20 @@ def test_the_worst_case_is_taken_on_both_sides(tmp_path: Path):
             Store(tmp_path).append(cell(attack, defence=defence), facts, RECEIPT)
     (found,) = levels(rows(Store(tmp_path)))
     assert (found.gain.value, found.gain.gained, found.gain.lost) == (0.125, 5, 0)
-    assert (found.access, set(found.attacks), found.ratio) == (Access.SCORES, {"nes", "square"}, None)
+    assert (found.access, set(found.attacks)) == (Access.SCORES, {"nes", "square"})
+
+
+def test_of_several_attacks_the_first_to_break_a_sample_tells_its_queries(tmp_path: Path):
+    """Bare, one or the other needs 10 queries; behind the defence only the slower one is left, which needs 50."""
+    for attack in ("square", "nes"):
+        quick = range(20) if attack == "square" else range(20, 40)
+        for defence in ("none", ANTI):
+            spent = {i: 10 if i in quick and defence == "none" else 50 for i in range(40)}
+            facts = [record(i, queries=q, **FELL) for i, q in spent.items()]
+            Store(tmp_path).append(cell(attack, defence=defence), facts, RECEIPT)
+    (found,) = levels(rows(Store(tmp_path)))
+    assert found.ratio == Ratio(5.0)
+    assert "(worst of nes and square), who needs 5 times the queries; no adaptive" in sentence(tmp_path)
 
 
 def test_attacks_without_a_common_sample_leave_the_least_gain(tmp_path: Path):
@@ -232,7 +297,8 @@ def test_markdown_has_a_line_per_row_and_escapes_bars(tmp_path: Path):
     assert lines[0] == "| " + " | ".join(HEADINGS) + " |"
     assert len(lines) == 4
     assert lines[2] == (
-        r"| a\|b | none | square | linf:2/255,access=scores,queries=100 | 40 | 100.0 | 25.0 [14.2, 40.2] | 7 |  |  |"
+        r"| a\|b | none | square | linf:2/255,access=scores,queries=100 | float32 | 40 | 100.0 | "
+        "25.0 [14.2, 40.2] | 7 |  |  |"
     )
     assert all(line.replace(r"\|", "").count("|") == len(HEADINGS) + 1 for line in lines)
     assert lines[3].endswith("| 0.0 [0.0, 8.8] | 7 | -25.0 (p 0.002) | 1 |")

@@ -36,7 +36,7 @@ def command(
     json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Attack a model, bare and behind a defence, in three ways; show gains, warning signs and the verdict."""
+    """Attack a model, bare and behind a defence, at three levels of access; show gains, warning signs, the verdict."""
     start = time.monotonic()
     world, facts, asked = World(device), Store(store), parse_samples(samples)
     defended = world.defended(model, defence)
@@ -47,7 +47,7 @@ def command(
         raise BadInput("a verdict is on untargeted attacks; leave targeted out, or use antiadv.attack instead.")
     whole = [
         make_cell(model=model, defence=d, attack=a, threat=t, samples=asked, data=data, seed=seed, world=world)
-        for a, t in battery(limits.ball, limits.queries, defended.randomised)
+        for a, t in battery(limits.ball, defended, limits.queries)
         for d in (defences.BARE, defence)
     ]
     stored = set.intersection(*(facts.done(cell) for cell in whole))

@@ -1,12 +1,12 @@
 """A trial: a short battery against a classifier, bare and behind a defence, within a budget of time.
 
     verdict(model, x, y, defence="anti_adversary", minutes=5)  →  Verdict       for a model and images in hand
-    battery(ball, queries, randomised)                         →  the attacks, from who sees scores to who knows it all
+    battery(ball, defence, queries)                            →  the attacks, from who sees scores to who knows it all
     rounds(todo, seconds, run)                                 →  how many samples were done in time
 
 Samples are taken in rounds, each through the whole battery, so that every row has the same samples. The first round is
-small and always runs; a later one is cut to what the pace of the last says will fit, and not begun where that is less
-than the first: so a trial may end early, and ends late only where the machine slows down.
+small and always runs; a later one is cut to what those before say will fit, and not begun where that is less than the
+first: so a trial may end early, and ends late only where the machine slows down, or is too slow for the first round.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from torch.nn import functional as F
 from antiadv import attacks, defences
 from antiadv.core import spec
 from antiadv.core.ball import Ball, Linf
-from antiadv.core.defence import Defence
+from antiadv.core.defence import TRANSFERS, Defence, Randomised
 from antiadv.core.errors import BadInput
 from antiadv.core.threat import Threat
 from antiadv.evaluate import attack as confront
@@ -39,13 +39,20 @@ from antiadv.report.table import IN_HAND, Row, make_row
 QUERIES = 200  # of the score-based attack, per sample
 FIRST = 8  # samples of the first round
 FITTED = 20  # samples without which no temperature is fitted
-SLACK = 1.15  # a round is taken to last so much longer than the pace of the last one says
+SLACK = 1.15  # a round is taken to last so much longer than those before say
 AVERAGED = "eot:attack=(apgd:steps=20),samples=10"
 
 
-def battery(ball: Ball, queries: int | None = None, randomised: bool = False) -> list[tuple[str, Threat]]:
-    """Scores, gradients, and going round the defence; where it rolls dice, also averaging them out."""
-    texts = ["square", "apgd", "transfer:attack=apgd", *[AVERAGED] * randomised]
+def battery(ball: Ball, defence: Defence, queries: int | None = None) -> list[tuple[str, Threat]]:
+    """Scores, gradients, and going round the defence: by its base, and as it says itself that it is undone.
+
+    Where it rolls dice, these are averaged out. The targeted transfer, which it may name, is left out: it takes nine
+    times as long as the other.
+    """
+    named = [t for t in defence.adaptive if t not in TRANSFERS and ball.p in attacks.parse(t).norms]
+    if defence.randomised:
+        named = [AVERAGED, *(f"eot:attack=({t}),samples=10" for t in named if t not in Randomised.adaptive)]
+    texts = dict.fromkeys(("square", "apgd", TRANSFERS[0], *named))
     asked = {"square": queries or QUERIES}
     return [(t, Threat(ball, attacks.parse(t).access, asked.get(t))) for t in texts]
 
@@ -60,17 +67,33 @@ def rounds(
     if not seconds > 0:
         raise BadInput(f"a trial needs some time; found {seconds / 60:g} minutes. Give for example 5.")
     end, done, size = clock() + seconds, 0, FIRST
+    first: tuple[int, float] | None = None
     while done < len(todo):
         size = min(size, len(todo) - done)
         start = clock()
         run(todo[done : done + size])
         done += size
-        pace = (clock() - start) / size
-        fits = int((end - clock()) / (SLACK * pace)) if pace > 0 else len(todo)
-        size = min(2 * size, fits)
+        last = size, clock() - start
+        first = last if first is None else first
+        size = min(2 * size, fits(first, last, end - clock()))
         if size < min(FIRST, len(todo) - done):
             break
     return done
+
+
+def fits(first: tuple[int, float], last: tuple[int, float], seconds: float) -> int:
+    """How many samples a round may take that must end in time, by how many the others took in how many seconds.
+
+    A round takes T(n) = a + b·n, since small batches are slow for what they hold. So T(m) ≤ T(n)·m/n beyond the last;
+    between it and the first T lies on the line through both; and below the first, nothing is known but T ≤ the first's.
+
+    >>> [fits((8, 20.0), (16, 30.0), SLACK * left) for left in (90, 25, 19)]
+    [48, 12, 0]
+    """
+    (few, short), (many, long), left = first, last, seconds / SLACK
+    if left >= long:
+        return int(many * left / max(long, 1e-9))
+    return few + int((left - short) * (many - few) / (long - short)) if left >= short else 0
 
 
 @dataclass(frozen=True)
@@ -109,8 +132,8 @@ def _seconds(model: nn.Module, x: Tensor) -> float:
 def scaled(model: nn.Module, x: Tensor, y: Tensor, batch: int = 256) -> Calibration | None:
     """What the bare scores are worth when divided by a temperature: what any defence of confidence must beat.
 
-    The temperature for the samples at even places is the one of least log-loss on those at odd places, and the other
-    way round. None for fewer than 20 samples, to which anything can be fitted.
+    The temperature for the samples at even places is fitted on those at odd places, and the other way round. None for
+    fewer than 20 samples, to which anything can be fitted.
     """
     if len(x) < FITTED:
         return None
@@ -127,11 +150,15 @@ def scaled(model: nn.Module, x: Tensor, y: Tensor, batch: int = 256) -> Calibrat
 
 
 def temperature(s: Tensor, y: Tensor) -> float:
-    """The T of least mean −log softmax(s / T)_y, between 1/100 and 100 (Guo et al., ICML 2017, arXiv:1706.04599)."""
+    """The T of least Σ −log softmax(s / T)_y + ½(log T)² (Guo et al., ICML 2017, arXiv:1706.04599, without the prior).
+
+    Among a few samples there may be no wrong answer, and the likelihood alone would ask for T = 0. Before any sample
+    log T is therefore taken to be a standard normal; a few hundred outweigh that.
+    """
     from scipy.optimize import minimize_scalar
 
     def loss(log_t: float) -> float:
-        return F.cross_entropy(s / math.exp(log_t), y).item()
+        return F.cross_entropy(s / math.exp(log_t), y, reduction="sum").item() + log_t**2 / 2
 
     widest = math.log(100)
     return math.exp(float(minimize_scalar(loss, bounds=(-widest, widest), method="bounded").x))
@@ -202,7 +229,7 @@ def verdict(
     if not isinstance(defended, Defence) or defended.base is not model:
         raise BadInput("the defence does not wrap this model; make it of the same one, or give its text.")
     sides = {defences.BARE: model, _text(defended): defended}
-    tried = battery(Linf(8 / 255) if ball is None else ball, queries, defended.randomised)
+    tried = battery(Linf(8 / 255) if ball is None else ball, defended, queries)
     found: dict[tuple[str, str], list[Record]] = {(d, a): [] for a, _ in tried for d in sides}
     start = time.monotonic()
 

@@ -2,17 +2,19 @@
 
     flags(rows)  →  [Flag]        nothing is kept between calls: one row's flags depend on the rows given, no others
 
-Cells are compared on the samples both have, and a difference counts where McNemar's exact test gives p ≤ 5 %. A share
-counts where the lower end of its 95 % Wilson interval is above the threshold.
+Cells are compared on the samples both have, and a difference counts where McNemar's exact test gives p ≤ 5 % after
+Holm's correction for all the comparisons that its rule makes: of many honest rows, too, chance raises a flag of a rule
+no more often than once in twenty reports. A share counts where the lower end of its 95 % Wilson interval is above the
+threshold.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations, pairwise
+from itertools import combinations, pairwise, takewhile
 from typing import Any
 
 from antiadv import defences
@@ -21,7 +23,7 @@ from antiadv.evaluate.cell import Cell, Record
 from antiadv.report.measures import Difference, Share, difference, share, standing
 from antiadv.report.table import Row, level
 
-LEVEL = 0.05  # of McNemar's test
+LEVEL = 0.05  # of all of a rule's tests together
 ZEROS, DRAWS = 0.05, 0.05  # the share of samples whose gradient vanishes, whose label turns with the dice
 SURVIVORS = 0.01  # the share that an unbounded attack may leave: it should leave none
 LABELS = 0.01  # the share of samples on which f and g may differ: a fact, so not an interval
@@ -48,6 +50,9 @@ class Flag:
         return {"name": self.name, "sentence": self.sentence, "numbers": dict(self.numbers), "cells": said}
 
 
+Compared = tuple[float, Flag]  # the p of a comparison, 1 where it went the good way, and the flag if it is small enough
+
+
 def flags(rows: Sequence[Row]) -> list[Flag]:
     """Every flag that these rows raise, rule by rule."""
     return [flag for rule in RULES.values() for flag in rule([r for r in rows if r.records])]
@@ -58,16 +63,13 @@ def flags(rows: Sequence[Row]) -> list[Flag]:
 
 def adaptive_beats_white_box(rows: Sequence[Row]) -> Iterator[Flag]:
     """On a defence, an attack that goes round it leaves less than its own gradients do."""
-    for group in _groups(rows, _arena):
-        defended = [r for r in group if r.cell.defence != defences.BARE]
-        yield from _beaten("adaptive_beats_white_box", _at(defended, Access.INTERNALS), _at(defended, Access.GRADIENTS))
+    defended = [r for r in rows if r.cell.defence != defences.BARE]
+    yield from _beaten("adaptive_beats_white_box", defended, [Access.INTERNALS])
 
 
 def black_box_beats_white_box(rows: Sequence[Row]) -> Iterator[Flag]:
     """An attack that sees only scores or labels leaves less than one that has gradients."""
-    for group in _groups(rows, _arena):
-        black = _at(group, Access.LABELS) + _at(group, Access.SCORES)
-        yield from _beaten("black_box_beats_white_box", black, _at(group, Access.GRADIENTS))
+    yield from _beaten("black_box_beats_white_box", rows, [Access.LABELS, Access.SCORES])
 
 
 def zero_gradients(rows: Sequence[Row]) -> Iterator[Flag]:
@@ -96,15 +98,19 @@ def not_monotone(rows: Sequence[Row]) -> Iterator[Flag]:
         ("radius", radius, lambda r: same(r, ball=dataclasses.replace(r.cell.threat.ball, eps=0.0))),
         ("budget", budget, lambda r: same(r, queries=None)),
     )
-    for what, size, key in orders:
-        for group in _groups(rows, key):
-            for small, large in pairwise(sorted(group, key=size)):
-                d = _compare([small], [large])
-                if size(small) < size(large) and d is not None and d.value > 0 and d.p <= LEVEL:
-                    said = f"at the larger {what} {_points(d)} more samples stand against {_name(large)}"
-                    yield Flag(
-                        "not_monotone", (small.cell, large.cell), _gap(d), f"{said} than at {small.cell.threat}."
-                    )
+
+    def compared() -> Iterator[Compared]:
+        for what, size, key in orders:
+            for group in _groups(rows, key):
+                for small, large in pairwise(sorted(group, key=size)):
+                    d = _compare([small], [large])
+                    if size(small) < size(large) and d is not None:
+                        said = f"at the larger {what} {_points(d)} more samples stand against {_name(large)}"
+                        said = f"{said} than at {small.cell.threat}."
+                        flag = Flag("not_monotone", (small.cell, large.cell), _gap(d), said)
+                        yield d.p if d.value > 0 else 1.0, flag
+
+    yield from _holm(compared())
 
 
 def unbounded_attack_fails(rows: Sequence[Row]) -> Iterator[Flag]:
@@ -119,12 +125,17 @@ def unbounded_attack_fails(rows: Sequence[Row]) -> Iterator[Flag]:
 
 def changes_with_seed(rows: Sequence[Row]) -> Iterator[Flag]:
     """The same cell under another seed leaves a different accuracy."""
-    for group in _groups(rows, lambda r: dataclasses.replace(r.cell, seed=0)):
-        for one, other in combinations(sorted(group, key=lambda r: r.cell.seed), 2):
-            d = _compare([one], [other])
-            if d is not None and d.p <= LEVEL:
-                said = f"from seed {one.cell.seed} to {other.cell.seed}, {_name(one)} moves by {_points(d, sign=True)}"
-                yield Flag("changes_with_seed", (one.cell, other.cell), _gap(d), f"{said}.")
+
+    def compared() -> Iterator[Compared]:
+        for group in _groups(rows, lambda r: dataclasses.replace(r.cell, seed=0)):
+            for one, other in combinations(sorted(group, key=lambda r: r.cell.seed), 2):
+                d = _compare([one], [other])
+                if d is not None:
+                    seeds = f"from seed {one.cell.seed} to {other.cell.seed}"
+                    said = f"{seeds}, {_name(one)} moves by {_points(d, sign=True)}."
+                    yield d.p, Flag("changes_with_seed", (one.cell, other.cell), _gap(d), said)
+
+    yield from _holm(compared())
 
 
 def changes_with_draw(rows: Sequence[Row]) -> Iterator[Flag]:
@@ -186,14 +197,37 @@ def _at(rows: Sequence[Row], access: Access) -> list[Row]:
     return [r for r in rows if level(r.cell) == access]
 
 
-def _beaten(name: str, rows: Sequence[Row], white: Sequence[Row]) -> Iterator[Flag]:
-    """A flag for each row that leaves fewer samples than the worst of the white-box rows."""
-    for r in rows:
-        d = _compare(white, [r])
-        if d is not None and d.value < 0 and d.p <= LEVEL:
-            said = f"{_name(r)} leaves {_points(d)} less than {' and '.join(w.cell.attack for w in white)}"
-            cells = (r.cell, *(w.cell for w in white))
-            yield Flag(name, cells, _gap(d), f"{said}, which had the gradients of the whole.")
+def _beaten(name: str, rows: Sequence[Row], accesses: Sequence[Access]) -> Iterator[Flag]:
+    """A flag for each row at these levels that leaves fewer samples than the worst of the white-box rows beside it."""
+
+    def compared() -> Iterator[Compared]:
+        for group in _groups(rows, _arena):
+            gradients = _at(group, Access.GRADIENTS)
+            for r in (r for access in accesses for r in _at(group, access)):
+                white = [w for w in gradients if _shared(w, r)]  # one that met none of its samples says nothing of it
+                d = _compare(white, [r])
+                if d is not None:
+                    said = f"{_name(r)} leaves {_points(d)} less than {' and '.join(w.cell.attack for w in white)}"
+                    said = f"{said}, which had the gradients of the whole."
+                    flag = Flag(name, (r.cell, *(w.cell for w in white)), _gap(d), said)
+                    yield d.p if d.value < 0 else 1.0, flag
+
+    yield from _holm(compared())
+
+
+def _holm(made: Iterable[Compared]) -> Iterator[Flag]:
+    """Those that are significant together (Holm, Scand. J. Stat. 6:65, 1979).
+
+    Of m comparisons by growing p the i-th, from 0 on, counts while p·(m − i) ≤ 5 %.
+    """
+    found = list(made)
+    small = takewhile(lambda at: at[1] * (len(found) - at[0]) <= LEVEL, enumerate(sorted(p for p, _ in found)))
+    largest = max((p for _, p in small), default=-1.0)
+    yield from (flag for p, flag in found if p <= largest)
+
+
+def _shared(one: Row, other: Row) -> bool:
+    return not {x.sample for x in one.records}.isdisjoint(x.sample for x in other.records)
 
 
 def stands(rows: Sequence[Row]) -> dict[int, bool]:

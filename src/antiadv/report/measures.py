@@ -9,7 +9,7 @@
     worst_case(a, b, …)      standing in every one of several cells: the individual mode of a set of attacks
     median_queries           of the samples that were right and were fooled
     queries_to_fall          Kaplan and Meier's median: a sample that stood is censored at what was spent on it
-    query_ratio(a, b)        b's such median over a's, or a bound on it
+    query_ratio(a, b)        b's such median over a's, or a bound on it; soonest_ratio, of several attacks at once
     calibration              expected calibration error (15 equal bins), log-loss, mean confidence, on clean images
 
 No records is not zero: every measure of nothing is a `BadInput`.
@@ -184,9 +184,32 @@ def queries_to_fall(records: Sequence[Record], ball: Ball) -> Median | None:
     Samples that stood are censored at what was spent on them (Kaplan and Meier): the smallest count by which at least
     half would have fallen.
     """
+    return _median(list(soonest([records], ball).values()))
+
+
+Spent = tuple[int, bool]  # queries, and whether the sample still stands after them
+
+
+def soonest(cells: Sequence[Sequence[Record]], ball: Ball) -> dict[int, Spent]:
+    """By when the first of several attacks breaks each sample, of those that all of them have and that are right.
+
+    A sample that none of them breaks stands to the end of the longest: counted to the end of the shortest, those who
+    stand would leave Kaplan and Meier's risk set first, and only the ones that fall would be left to tell of them.
+    """
+    each = [{r.sample: r for r in records} for records in cells]
+    common = set.intersection(*map(set, each)) if each else set()
+    found: dict[int, Spent] = {}
+    for i in sorted(common):
+        at = [records[i] for records in each]
+        if all(map(right, at)):
+            fell = [r.queries for r in at if not standing(r, ball)]
+            found[i] = (min(fell), False) if fell else (max(r.queries for r in at), True)
+    return found
+
+
+def _median(asked: Sequence[Spent]) -> Median | None:
     from scipy.stats import CensoredData, ecdf
 
-    asked = [(r.queries, standing(r, ball)) for r in records if right(r)]
     most = max((q for q, _ in asked), default=0)
     if most == 0:
         return None
@@ -200,8 +223,14 @@ def queries_to_fall(records: Sequence[Record], ball: Ball) -> Median | None:
 
 def query_ratio(first: Sequence[Record], second: Sequence[Record], ball: Ball) -> Ratio | None:
     """The second's median queries over the first's, on the samples both have; None where nothing is known of it."""
-    both = {r.sample for r in first} & {r.sample for r in second}
-    before, after = (queries_to_fall([r for r in records if r.sample in both], ball) for records in (first, second))
+    return soonest_ratio([first], [second], ball)
+
+
+def soonest_ratio(first: Sequence[Sequence[Record]], second: Sequence[Sequence[Record]], ball: Ball) -> Ratio | None:
+    """The same for several attacks on either side, of which for each sample the one that breaks it first counts."""
+    both = set.intersection(*({r.sample for r in records} for records in (*first, *second)))
+    sides = ([[r for r in records if r.sample in both] for records in side] for side in (first, second))
+    before, after = (_median(list(soonest(side, ball).values())) for side in sides)
     if before is None or after is None or before.value == 0:
         return None
     if before.value is not None and after.value is not None:

@@ -15,7 +15,7 @@ from antiadv.report.grid import NOTHING, count, join
 from antiadv.report.measures import Difference
 from antiadv.report.sheet import Entry, Sheet, code
 from antiadv.report.sheet import count as counted
-from antiadv.report.verdict import WHO, Level
+from antiadv.report.verdict import NO_ANSWER, WHO, Level, gained, unsure
 
 
 def by_defence(levels: Sequence[Level]) -> Sheet:
@@ -75,10 +75,12 @@ def _sentence(defence: str, group: Sequence[Level]) -> str:
     if not knowing:
         return f"{said}; no adaptive attack is stored, so this says nothing of {WHO[Access.INTERNALS]}."
     n = count(len(_networks(knowing)), "network")
-    gained = [part for part in knowing if part.gain.value > 0 and part.gain.p <= 0.05]
-    end = (
-        ": it is no answer to an adaptive attacker"
-        if not gained
-        else f", more than chance explains on {count(len(_networks(gained)), 'network')}"
-    )
+    better = _networks([part for part in knowing if gained(part.gain)])
+    thin = _networks([part for part in knowing if unsure(part.gain)])
+    if better:
+        end = f", more than chance explains on {count(len(better), 'network')}"
+    elif thin:
+        end = f", on {count(len(thin), 'network')} with too few samples to tell it from none"
+    else:
+        end = f": {NO_ANSWER}"
     return f"{said}; against {WHO[Access.INTERNALS]} it gains {_span(knowing)} points ({n}){end}."

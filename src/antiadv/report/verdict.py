@@ -5,8 +5,11 @@
     confidence(rows)  →  one plain sentence per model and defence on what it does to the scores of clean images
 
 Gains are in points of robust accuracy against the bare classifier, on the same samples. Of several attacks at one level
-the worst case for each sample counts, on both sides. Whoever knows the defence may also do what the others do: at that
-level every attack counts.
+the worst case for each sample counts, on both sides, and of their queries those of the first to break it. Whoever knows
+the defence may also do what the others do: at that level every attack counts.
+
+A gain that is not significant is no answer to an attacker only where the interval leaves no room for much of one: where
+it ends beyond ten points, the samples are too few to tell.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from typing import Any
 from antiadv.core.ball import Ball
 from antiadv.core.threat import Access
 from antiadv.report.flags import stands
-from antiadv.report.measures import Calibration, Difference, Ratio, calibration, difference, paired
+from antiadv.report.measures import Calibration, Difference, Ratio, calibration, difference, paired, soonest_ratio
 from antiadv.report.table import Row, bare_cell, level
 
 WHO = {
@@ -29,10 +32,17 @@ WHO = {
     Access.INTERNALS: "an attacker who knows the defence",
 }
 
+MUCH = 0.10  # what an interval must exclude before a gain is called none
+NO_ANSWER = "it is no answer to an adaptive attacker"
+
 
 @dataclass(frozen=True)
 class Level:
-    """What a defence gains at one level of access: `attacks` are those behind the gain, `ratio` is of one attack."""
+    """What a defence gains at one level of access: `attacks` are those behind the gain.
+
+    `ratio` is how many times the queries it takes to break the median sample, by whichever of the level's attacks
+    breaks it first.
+    """
 
     data: str
     model: str
@@ -66,7 +76,8 @@ def levels(rows: Sequence[Row]) -> list[Level]:
         for access in sorted({level(r.cell) for _, r in pairs}):
             at = [pair for pair in pairs if level(pair[1].cell) == access]
             gain, used = _worst(pairs if access == Access.INTERNALS else at, at)
-            ratio = at[0][1].ratio if len(at) == 1 else None
+            mine = [pair for pair in used if level(pair[1].cell) == access]
+            ratio = soonest_ratio([b.records for b, _ in mine], [r.records for _, r in mine], place[3])
             found.append(Level(*place, access, tuple(dict.fromkeys(r.cell.attack for _, r in used)), gain, ratio))
     return found
 
@@ -132,8 +143,20 @@ def _cost(ratio: Ratio | None) -> str:
     return f", who needs {more}{ratio.value:.2g} times the queries"
 
 
+def gained(g: Difference) -> bool:
+    """More than chance explains."""
+    return g.value > 0 and g.p <= 0.05
+
+
+def unsure(g: Difference) -> bool:
+    """Neither a gain, nor anywhere near the proof that there is none."""
+    return not gained(g) and g.high > MUCH
+
+
 def _comment(g: Difference) -> str:
-    return ": it is no answer to an adaptive attacker" if g.p > 0.05 or g.value <= 0 else ""
+    if gained(g):
+        return ""
+    return f": {g.n} samples are too few to tell it from none" if unsure(g) else f": {NO_ANSWER}"
 
 
 def _listed(parts: Sequence[str]) -> str:
