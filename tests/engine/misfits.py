@@ -121,6 +121,21 @@ class Touchy(Bands):
         return super().forward(x)
 
 
+class Hungry(Bands):
+    """Its device has memory for so many images at a time; `seen` are the sizes of what it was asked."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.most, self.seen = most, list[int]()
+        self.eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen.append(len(x))
+        if len(x) > self.most:
+            raise torch.OutOfMemoryError("no more memory")
+        return super().forward(x)
+
+
 def world_of(network: torch.nn.Module) -> World:
     return World("cpu", models={MODEL: network})
 

@@ -13,7 +13,7 @@ from antiadv.core.errors import Unfinished
 from antiadv.evaluate import Progress, Store, evaluate
 from antiadv.evaluate.cell import Job
 from antiadv.evaluate.work import Failure, Work, complaint, name_samples
-from tests.engine.misfits import NotANumber, Raises, Touchy, world_of
+from tests.engine.misfits import Hungry, NotANumber, Raises, Touchy, world_of
 from tests.engine.test_invariance import spy
 from tests.evaluate.probes import MODEL, cell, world
 
@@ -47,6 +47,21 @@ def test_one_bad_sample_costs_one_shard(tmp_path: Path, what: str):
     assert [job.ids for job in jobs] == [tuple(range(20, 30))], "mended, only the rest is run"
     evaluate([ASKED], tmp_path / "unbroken", shard=60, world=world())
     assert Store(tmp_path).read(ASKED) == Store(tmp_path / "unbroken").read(ASKED)
+
+
+@pytest.mark.parametrize("defence", ["none", "anti_adversary:steps=1"])
+def test_where_memory_runs_out_the_batch_is_halved_and_the_run_goes_on(tmp_path: Path, defence: str):
+    asked, hungry = cell("pgd:steps=3", SAMPLES, threat="linf:4/255", defence=defence), Hungry(most=5)
+    evaluate([asked], tmp_path / "short", shard=30, batch=32, world=world_of(hungry))
+    assert max(hungry.seen) > 5, "or it would say nothing"
+    assert sum(n > 5 for n in hungry.seen) < 10, "what did not fit is not tried again and again"
+    evaluate([asked], tmp_path / "unbroken", shard=60, world=world())
+    assert Store(tmp_path / "short").read(asked) == Store(tmp_path / "unbroken").read(asked)
+
+
+def test_where_one_image_does_not_fit_it_is_said_plainly(tmp_path: Path):
+    with pytest.raises(Unfinished, match=r"2 of 2 shards could not be done.*no memory for one image"):
+        evaluate([ASKED], tmp_path, shard=30, world=world_of(Hungry(most=0)))
 
 
 def test_where_no_sample_is_to_blame_none_is_blamed(tmp_path: Path):

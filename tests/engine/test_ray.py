@@ -21,6 +21,7 @@ import antiadv
 from antiadv.cli.__main__ import main
 from antiadv.core.errors import BadInput, BadSpec, MissingExtra
 from antiadv.evaluate import evaluate, parse_runner
+from antiadv.evaluate.cell import Job
 from antiadv.evaluate.plan import plan
 from antiadv.evaluate.work import Failure
 from tests.engine.misfits import Kills, Settled, world_of
@@ -58,7 +59,11 @@ def test_a_cluster_of_two_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with two_nodes(monkeypatch) as (cluster, second):
         # equal to the local runner, with both nodes at work
         (tmp_path / "nodes").mkdir()
-        told = run(tmp_path / "equal", world_of(Settled(tmp_path / "nodes")), "ray", keep_images=True)
+        with _watched(monkeypatch) as (put, in_flight):
+            told = run(tmp_path / "equal", world_of(Settled(tmp_path / "nodes")), "ray", keep_images=True)
+        assert put == ["Settled", "Dataset"], "a network and its images are sent once, for all twelve shards"
+        assert len(in_flight) == 12
+        assert max(in_flight) == 2, "a job for each of the two workers, and none waits at Ray"
         assert read(tmp_path / "equal") == unbroken
         assert {p.name for p in (tmp_path / "nodes").iterdir()} == {n["NodeID"] for n in ray.nodes()}
         assert [len(load_file(p)["samples"]) for p in (tmp_path / "equal").rglob("*.safetensors")] == [10] * 12
@@ -83,6 +88,28 @@ def test_a_cluster_of_two_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         fell.join()
         assert (folder / node).exists(), "the node was at work, and only its end has freed the job"
         assert read(tmp_path / "removed") == unbroken
+
+
+@contextmanager
+def _watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[list[str], list[int]]]:
+    """What is put into the object store, and how many jobs are in flight after each that is given out."""
+    from antiadv.evaluate.ray_runner import _Team
+
+    put, in_flight = list[str](), list[int]()
+    really_put, really_give = ray.put, _Team.give
+
+    def seen(value: object) -> object:
+        put.append(type(value).__name__)
+        return really_put(value)
+
+    def give(team: _Team, job: Job) -> None:
+        really_give(team, job)
+        in_flight.append(len(team.busy))
+
+    with monkeypatch.context() as here:
+        here.setattr(ray, "put", seen)
+        here.setattr(_Team, "give", give)
+        yield put, in_flight
 
 
 def _remove(cluster: object, node: object, folder: Path, name: str) -> None:

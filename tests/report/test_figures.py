@@ -94,6 +94,13 @@ def test_of_seeds_and_precisions_the_fullest_is_drawn():
     (figure,) = by_queries([few, *pair("square")])
     assert figure.panels[0].series[0].y[-1] == pytest.approx(100 * 19 / 40)
     assert len(figure.panels[0].series) == 2
+    coarse = row("square", spent(40, 2), threat="linf:2/255,queries=500", precision="mixed")
+    (alone,), (figure,) = by_queries(pair("square")), by_queries([coarse, *pair("square")])
+    assert figure.panels == alone.panels, "of equals the finest"
+    assert "Searched in float32, judged in float32." in figure.caption
+    (figure,) = by_queries([coarse, pair("square")[1]])
+    assert figure.panels != alone.panels
+    assert "Searched in float32 (1) and mixed (1), judged in float32." in figure.caption
 
 
 def test_lines_of_a_panel_are_of_the_same_samples():

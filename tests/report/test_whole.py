@@ -26,8 +26,8 @@ from antiadv.evaluate import Store, World
 from antiadv.evaluate.cell import Cell
 from antiadv.experiments import gallery
 from antiadv.experiments.page import page
-from antiadv.experiments.whole import whole
-from antiadv.report import folder
+from antiadv.experiments.whole import VERDICTS, whole
+from antiadv.report import folder, html_page
 from antiadv.report.document import Document, raised
 from antiadv.report.explained import EXPLAINED
 from antiadv.report.flags import RULES
@@ -102,13 +102,22 @@ def test_what_is_missing_is_said(made: Document):
 def test_claims_are_those_that_the_store_can_check(made: Document):
     found = {claim.name: claim for claim in made.claims}
     assert len(found) == 7
-    assert found["Gains under AutoAttack"].verdict == "holds"
-    assert found["Larger K, larger gain"].verdict == "does not hold"  # every K leaves the same
+    assert found["Gains under AutoAttack"].verdict == "holds so far"
+    assert found["Larger K, larger gain"].verdict == "does not hold so far"  # every K leaves the same
     (passed,) = found["A gain for every α"].passed
     assert passed.startswith("compact:awp, α = 0.15, AA +30.0 [")
     assert len(found["A gain for every α"].missing) == 6
     assert found["Better than small noise (SND)"].verdict == "not measured yet"
-    assert "Of the paper's 7 claims " in made.summary[-2]
+    told = "Of the paper's 7 claims 4 hold so far, 2 do not hold so far and 1 is not measured yet."
+    assert told in made.summary
+
+
+def test_every_verdict_has_a_colour_and_a_mark_of_its_own():
+    css = (Path(html_page.__file__).parent / "templates" / "report.css").read_text()
+    for words in VERDICTS:
+        name = words.replace(" ", "-")
+        assert re.search(rf"\.{name}[ ,][^{{]*{{ color: ", css), words
+        assert re.search(rf"\.{name}::before[^{{]*{{ content: ", css), words
 
 
 def test_the_verdict_comes_first_and_the_adaptive_word_last(made: Document):
@@ -129,6 +138,26 @@ def test_ablations_are_drawn_with_the_bare_network_and_the_papers(made: Document
     assert series["AA, the paper's"].y == (74.47, 79.21)
     assert series["adaptive"].y == (50.0, 50.0, 50.0)
     assert panel.ticks == ((0.0, "1"), (1.0, "2"), (2.0, "3"))
+
+
+def test_whatever_precision_is_stored_is_shown_and_said(tmp_path: Path, paper: Path, made: Document):
+    """The bare cells in one precision, the defended ones in another; of a third there are fewer samples."""
+    store = Store(tmp_path)
+    for cell in Store(paper).cells():
+        found = Store(paper).read(cell)
+        store.append(dataclasses.replace(cell, precision="tf32" if cell.defence == "none" else "half"), found, RECEIPT)
+        store.append(dataclasses.replace(cell, precision="mixed"), [record(i) for i in range(5)], RECEIPT)
+    mixed = whole(store)
+    assert (mixed.summary, mixed.verdict, mixed.flags) == (made.summary, made.verdict, made.flags)
+    assert [(c.name, c.verdict, c.passed) for c in mixed.claims] == [(c.name, c.verdict, c.passed) for c in made.claims]
+    for before, after in zip(made.tables, mixed.tables, strict=True):
+        assert after.sheet.json() == before.sheet.json()
+    assert any("Searched in tf32 (5) and half (15), judged in float32." in said for said in mixed.tables[-3].sentences)
+    drawn = {figure.name: figure for figure in mixed.figures}
+    assert "Searched in tf32 (5) and half (15), judged in float32." in drawn["ablations"].caption
+    assert [f.panels for f in made.figures] == [f.panels for f in mixed.figures]
+    assert dict(mixed.facts)["Searched in; judged in float32"] == "half, mixed, tf32"
+    assert {line["precision"] for line in mixed.cells.json()} == {"tf32", "half", "mixed"}
 
 
 def test_names_choose_the_tables(paper: Path):
@@ -214,6 +243,10 @@ def test_the_defence_before_the_most_networks_speaks():
         ["one", "1", "+50.0 (1 network)", "–"],
     ]
     assert headline(found[:1])[0].endswith("says nothing of an attacker who knows the defence.")
+    assert headline([found[-1]])[0].endswith("(1 network): it is no answer to an adaptive attacker.")
+    few = dataclasses.replace(found[-1], gain=Difference(0.0, -0.2, 0.2, 0, 0, 1.0, 8))
+    said = "(2 networks), on 1 network with too few samples to tell it from none."
+    assert headline([dataclasses.replace(few, model="n"), found[-1]])[0].endswith(said)
     assert headline([]) == []
 
 

@@ -35,6 +35,7 @@ def command(
     """Attack a classifier on a data set and store what happened to each sample. Run again to resume."""
     carry_out = parse_runner(runner)
     world = World(device, compiled=compiled)
+    options.check_here(world, precision, runner)
     cell = make_cell(
         model=model,
         attack=attack,

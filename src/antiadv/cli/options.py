@@ -1,4 +1,4 @@
-"""Options that several verbs share, each said once."""
+"""Options that several verbs share, each said once, and what is checked of them at the door."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from antiadv.evaluate import World
+from antiadv.evaluate.speed import PRECISIONS
 
 Model = Annotated[
     str, typer.Option("--model", help="A network: compact:trades, wrn28-10:mart,path=FILE, my.module:make.")
@@ -23,7 +26,10 @@ Shard = Annotated[
 Batch = Annotated[int, typer.Option("--batch", min=1, help="Images that pass through the network at once.")]
 Seed = Annotated[int, typer.Option("--seed", help="The seed of all dice.")]
 Precision = Annotated[
-    str, typer.Option("--precision", help="What attacks search in: float32, tf32 (CUDA), mixed. The judge: float32.")
+    str, typer.Option("--precision", help=f"What attacks search in: {', '.join(PRECISIONS)}. The judge: float32.")
+]
+Networks = Annotated[
+    str, typer.Option("--networks", help="zoo, or official:DIR where DIR holds the authors' checkpoints.")
 ]
 Compiled = Annotated[
     bool, typer.Option("--compile", help="Compile the network first: a minute at the start, faster on long runs.")
@@ -35,3 +41,9 @@ Device = Annotated[str | None, typer.Option("--device", help="cpu or cuda; by de
 StoreFolder = Annotated[Path, typer.Option("--store", help="The folder of results; made when it is missing.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+
+
+def check_here(world: World, precision: str, runner: str) -> None:
+    """What this machine cannot search in is refused before any work; what a cluster can, its workers know."""
+    if runner.partition(":")[0] != "ray":
+        world.engine(precision)

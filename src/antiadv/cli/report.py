@@ -12,6 +12,7 @@ from antiadv import experiments
 from antiadv.cli import options, reproduce, show
 from antiadv.core.errors import BadInput
 from antiadv.evaluate import Store
+from antiadv.experiments.networks import Source
 from antiadv.experiments.whole import whole
 from antiadv.report import folder, report
 
@@ -22,6 +23,7 @@ def command(
         typer.Argument(help="table-1 … table-6, figure-3, figure-4, figure-5, text; or all. Else everything stored."),
     ] = None,
     store: options.StoreFolder = Path("results"),
+    networks: options.Networks = "zoo",
     out: Annotated[
         Path | None, typer.Option("--out", help="Write a page for the browser, Markdown, CSV, LaTeX, JSON here.")
     ] = None,
@@ -33,17 +35,18 @@ def command(
 ) -> None:
     """Show what a store holds: accuracies with intervals, queries, gains with p-values, and the verdict.
 
-    With the name of a table or figure: our numbers beside the paper's, and which cells are not stored. With --out: all
-    of it, in a folder whose report.html opens in any browser, offline.
+    With the name of a table or figure: our numbers beside the paper's, and which cells are not stored; --networks names
+    the checkpoints that were reproduced with. With --out: all of it, in a folder whose report.html opens in any
+    browser, offline.
     """
     asked = list(experiments.EXPERIMENTS) if names == ["all"] else list(dict.fromkeys(names or []))
     if out is not None:
-        _write(store, asked, out, gallery, json)
+        _write(store, asked, networks, out, gallery, json)
         return
     if gallery:
         raise BadInput("a gallery needs a folder to be written to; name one with --out.")
     if asked:
-        found = {name: experiments.filled(name, store) for name in asked}
+        found = {name: experiments.filled(name, store, networks=networks) for name in asked}
         if json:
             show.print_json({"store": str(store), "experiments": reproduce.values(found)})
         else:
@@ -56,8 +59,8 @@ def command(
         show.print_rows(made.rows, made.sentences)
 
 
-def _write(store: Path, names: list[str], out: Path, images: int, json: bool) -> None:
-    made = whole(Store(store), names, images)
+def _write(store: Path, names: list[str], networks: str, out: Path, images: int, json: bool) -> None:
+    made = whole(Store(store), names, images, Source(networks))
     files = folder.write(made, out)
     if json:
         show.print_json({"store": str(store), "files": [str(path) for path in files], **made.json()})

@@ -17,7 +17,7 @@ from antiadv.core.errors import BadInput
 from antiadv.evaluate import Cell, Store, World, evaluate, parse_runner
 from antiadv.experiments.fill import Filled, words
 from antiadv.experiments.networks import Source
-from antiadv.experiments.todo import Missing, in_order, passes, resolve
+from antiadv.experiments.todo import Missing, as_stored, in_order, passes, resolve
 from antiadv.report.grid import count
 
 KEY = "ours [95 % interval] (the paper's); gains against the bare network, on the same samples"
@@ -28,16 +28,12 @@ def command(
     samples: Annotated[
         int | None, typer.Option("--samples", min=1, help="So many for each cell, in place of the table's own number.")
     ] = None,
-    networks: Annotated[
-        str, typer.Option("--networks", help="zoo, or official:DIR where DIR holds the authors' checkpoints.")
-    ] = "zoo",
+    networks: options.Networks = "zoo",
     directory: Annotated[
         Path | None, typer.Option("--dir", "--data", help="Where imported data sets are kept, and resnet50.pt.")
     ] = None,
     compiled: options.Compiled = False,
-    precision: Annotated[
-        str, typer.Option("--precision", help="What attacks search in: float32, tf32 (CUDA), mixed.")
-    ] = "float32",
+    precision: options.Precision = "float32",
     shard: options.Shard = 250,
     batch: options.Batch = 256,
     runner: options.Runner = "local",
@@ -49,19 +45,25 @@ def command(
     json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Run what is missing of the paper's tables and figures, and show our numbers beside the paper's. It resumes."""
+    """Run what is missing of the paper's tables and figures, and show our numbers beside the paper's.
+
+    It resumes, and what is whole in any precision is not run again in another.
+    """
     asked = list(experiments.EXPERIMENTS) if names == ["all"] else list(dict.fromkeys(names))
     source = Source(networks, None if directory is None else str(directory))
     layouts = {name: experiments.find(name).layout(source, samples) for name in asked}
     carry_out, world, facts = parse_runner(runner), World(device, compiled=compiled), Store(store)
     asks = in_order(layouts)
-    cells, missing = resolve(asks, precision, world)
+    asked_for, missing = resolve(asks, precision, world)
+    cells = [as_stored(cell, facts) for cell in asked_for]
     if listed:
         cost = {ask.words: ask.samples * passes(ask) for ask in asks}
         _list(cells, missing, facts, [cost[words(cell)] for cell in cells], json)
         return
     if not cells:
         raise BadInput(f"none of the {count(len(missing), 'cell')} can be run here: {missing[0].why}")
+    if any(set(cell.samples) - facts.done(cell) for cell in cells):
+        options.check_here(world, precision, runner)
     with show.progress(quiet=json) as tell:
         evaluate(cells, facts, shard=shard, batch=batch, runner=carry_out, world=world, progress=tell)
     found = {name: experiments.filled(name, facts, samples, networks, source.directory) for name in asked}
@@ -73,7 +75,7 @@ def command(
 
 
 def print_filled(found: dict[str, Filled]) -> None:
-    """Each table with its title, and below it what must be said of it."""
+    """Each table with its title, and below it what must be said of it, with every cell that is not stored."""
     console = show.out()
     for filled in found.values():
         grid = filled.grid()
@@ -86,13 +88,16 @@ def print_filled(found: dict[str, Filled]) -> None:
         console.print(table)
         for sentence in grid.sentences:
             console.print(sentence, soft_wrap=True)
+        for what, asks in (("not stored", filled.missing), ("fewer samples than asked for", filled.short)):
+            for ask in asks:
+                console.print(f"{what}: {ask}", soft_wrap=True)
         console.print()
 
 
 def values(found: dict[str, Filled]) -> dict[str, Any]:
     """The same as plain values."""
     return {
-        name: {**filled.grid().json(), "missing": [str(ask) for ask in filled.missing]}
+        name: {**filled.grid().json(), "missing": list(map(str, filled.missing)), "short": list(map(str, filled.short))}
         for name, filled in found.items()
     }
 

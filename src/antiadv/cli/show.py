@@ -22,7 +22,7 @@ from antiadv.report.render import HEADINGS, fields
 from antiadv.report.table import Row
 
 EVERY = 10.0  # seconds between plain lines where there is no terminal
-SHARED = ("model", "defence", "attack", "threat", "budget", "n")  # said once where all rows agree
+SHARED = ("model", "defence", "attack", "threat", "budget", "precision", "n")  # said once where all rows agree
 WHOLE = ("robust % [95 %]", "gain (p)")  # never folded
 WIDE = 160  # columns where there is no terminal: a pipe has no edge to fold a table at
 

@@ -2,9 +2,11 @@
 
     claims(shelf, source)   →  Claim: what the paper says, the rule, and a Check for every line that speaks to it
 
-A check is a difference on the same samples with its interval, and whether it passes. A claim holds if every check that
-could be made passes, does not hold if none does, holds partly otherwise, and is not measured yet if there is no check.
-A rule with a bar (15 points) looks at the value, one without at the interval: a gain must be above zero beyond chance.
+A check is a difference on the same samples with its interval, and whether it passes. A claim holds if every check
+passes, does not hold if none does, holds partly otherwise, and is not measured yet if there is no check. While some
+checks cannot be made for want of stored cells, it holds or does not hold *so far*; a check on fewer samples than the
+table asks for says on how many. A rule with a bar (15 points) looks at the value, one without at the interval: a gain
+must be above zero beyond chance.
 """
 
 from __future__ import annotations
@@ -25,14 +27,18 @@ Rule = Callable[[Difference, Line], bool]
 
 @dataclass(frozen=True)
 class Check:
-    """One line's word on a claim; `found` is None where its cells are not stored."""
+    """One line's word on a claim, of so many samples asked for; `found` is None where its cells are not stored."""
 
     line: str
     found: Difference | None
     passes: bool
+    samples: int
 
     def __str__(self) -> str:
-        return self.line if self.found is None else f"{self.line} {points(self.found)}"
+        if self.found is None:
+            return self.line
+        few = f" (n = {self.found.n})" if self.found.n < self.samples else ""
+        return f"{self.line} {points(self.found)}{few}"
 
 
 @dataclass(frozen=True)
@@ -51,7 +57,10 @@ class Claim:
         passed = [check.passes for check in self.measured]
         if not passed:
             return "not measured yet"
-        return "holds" if all(passed) else "holds partly" if any(passed) else "does not hold"
+        if any(passed) and not all(passed):
+            return "holds partly"
+        so_far = "" if len(passed) == len(self.checks) else " so far"
+        return f"{'holds' if all(passed) else 'does not hold'}{so_far}"
 
 
 def points(d: Difference) -> str:
@@ -138,7 +147,7 @@ def _checks(shelf: Shelf, asked: Iterable[tuple[Line, Column]], rule: Rule) -> t
     found = []
     for line, column in asked:
         gain = compare(shelf, line.against(column), line.asks(column), column)
-        found.append(Check(_name(line, column), gain, gain is not None and rule(gain, line)))
+        found.append(Check(_name(line, column), gain, gain is not None and rule(gain, line), line.samples))
     return tuple(found)
 
 
@@ -153,7 +162,7 @@ def _against_noise(shelf: Shelf, layout: Layout) -> Iterator[Check]:
             for column in anti.columns:
                 if column.heading.startswith(("Bandits", "NES")):
                     d = compare(shelf, noise.asks(column), anti.asks(column), column)
-                    yield Check(_name(anti, column), d, d is not None and d.low > 0)
+                    yield Check(_name(anti, column), d, d is not None and d.low > 0, anti.samples)
 
 
 def _step_by_step(shelf: Shelf, lines: Iterable[Line]) -> Iterator[Check]:
@@ -163,4 +172,4 @@ def _step_by_step(shelf: Shelf, lines: Iterable[Line]) -> Iterator[Check]:
         one, other = by_steps[fewer], by_steps[more]
         column = next(c for c in other.columns if c.heading == "AA")
         d = compare(shelf, one.asks(column), other.asks(column), column)
-        yield Check(f"{other.network.name}, {fewer} to {more}", d, d is not None and d.low > 0)
+        yield Check(f"{other.network.name}, {fewer} to {more}", d, d is not None and d.low > 0, other.samples)

@@ -5,9 +5,10 @@
     Filled.grid(…)             →  the table to print
 
 A stored cell counts for a table if its words are those asked for, its seed is 0 and, where the network has a card, its
-weights are the card's: results of a network that was trained anew since are not taken for those of the new one. Of
-several precisions the one with the most samples counts, of equals the finest; all samples stored count, so a line may
-rest on more than the table asks for. The table says which precision it was.
+weights are the card's: results of a network that was trained anew since are not taken for those of the new one, nor
+those of the authors' checkpoint of the same name, which count where that is asked for. Of several precisions the one
+with the most samples counts, of equals the finest; all samples stored count, so a line may rest on more than the table
+asks for. The table says which precision it was.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from dataclasses import dataclass
 from antiadv import models
 from antiadv.core.ball import Ball
 from antiadv.evaluate.cell import Cell, Record
-from antiadv.evaluate.speed import PRECISIONS
 from antiadv.evaluate.store import Store
 from antiadv.experiments.layout import Ask, Column, Layout, Line, Words
 from antiadv.report.grid import Grid, GridLine, Number, count, join
 from antiadv.report.measures import Difference, Share, difference, right, share, standing, standing_by
+from antiadv.report.table import fuller, searched
 
 LABELS = ("data", "network", "setting")
 
@@ -43,9 +44,9 @@ class Shelf:
 
     def find(self, ask: Ask) -> Cell | None:
         """The stored cell that answers, if one does."""
-        due = self._weights.get(ask.words[1])
-        found = [c for c in self._cells.get(ask.words, []) if due is None or c.weights == due]
-        return max(found, key=lambda c: (len(self.records(c)), -_rank(c.precision)), default=None)
+        due, official = self._weights.get(ask.words[1]), ask.network.size == "official"
+        found = [c for c in self._cells.get(ask.words, []) if due is None or (c.weights == due) != official]
+        return max(found, key=lambda c: fuller(c, self.records(c)), default=None)
 
     def records(self, cell: Cell) -> list[Record]:
         if cell not in self._read:
@@ -62,10 +63,6 @@ class Shelf:
             ball = cell.threat.ball if column.radius is None else Ball(cell.threat.ball.p, column.radius)
             self._good[how] = {r.sample: _good(r, ball, column) for r in self.records(cell)}
         return self._good[how]
-
-
-def _rank(precision: str) -> int:
-    return PRECISIONS.index(precision) if precision in PRECISIONS else len(PRECISIONS)
 
 
 def _good(record: Record, ball: Ball, column: Column) -> bool:
@@ -128,7 +125,7 @@ class Filled:
     def sentences(self) -> list[str]:
         """What the numbers rest on, and what is not there."""
         total = len(self.missing) + len(self.used)
-        said = [f"{len(self.used)} of {total} cells are stored{_precisions(self.used)}."]
+        said = [f"{len(self.used)} of {total} cells are stored." + (f" {searched(self.used)}" if self.used else "")]
         for verb, asks in (("Nothing is stored", self.missing), ("Fewer samples than asked are stored", self.short)):
             if asks:
                 counts = Counter(ask.network.name for ask in asks)
@@ -140,15 +137,6 @@ def labels(line: Line) -> tuple[str, str, str]:
     """Data set, network, and what stands before it."""
     data = line.asks(line.columns[0])[0].words[0].partition(":")[0]
     return data, f"{line.network.title}, {line.network.name.replace(f',data={data}', '')}", line.label
-
-
-def _precisions(cells: Sequence[Cell]) -> str:
-    counts = Counter(cell.precision for cell in cells)
-    if not counts:
-        return ""
-    if len(counts) == 1:
-        return f", searched in {next(iter(counts))} and judged in float32"
-    return f", searched in {join([f'{p} ({n})' for p, n in sorted(counts.items())])} and judged in float32"
 
 
 def fill(layout: Layout, shelf: Shelf) -> Filled:

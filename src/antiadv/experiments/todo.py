@@ -1,6 +1,7 @@
 """From a layout to work: which of its cells can be run here, in which order, and about how much each costs.
 
     resolve(asks, precision, world)   →  cells, and for what cannot be run the sentence that says why
+    as_stored(cell, store)            →  the cell in the precision that has it whole, so that it is not run again
     in_order(layouts)                 →  the cells of several tables, each once: the cheap and telling ones first
     passes(ask)                       →  images through the bare network for one sample that withstands: about the most
 
@@ -23,6 +24,8 @@ from antiadv.core import spec
 from antiadv.core.errors import AntiadvError
 from antiadv.evaluate.cell import Cell, make_threat
 from antiadv.evaluate.plan import make_cell
+from antiadv.evaluate.speed import PRECISIONS
+from antiadv.evaluate.store import Store
 from antiadv.evaluate.world import World
 from antiadv.experiments.layout import Ask, Layout, Words
 
@@ -67,6 +70,12 @@ def resolve(
         else:
             missing.append(Missing(ask, made))
     return cells, missing
+
+
+def as_stored(cell: Cell, store: Store) -> Cell:
+    """The cell as another precision has stored it, if that is whole; else as it was asked."""
+    others = [dataclasses.replace(cell, precision=p) for p in PRECISIONS]
+    return next((other for other in others if set(other.samples) <= store.done(other)), cell)
 
 
 def cell_of(ask: Ask, precision: str, world: World) -> Cell | str:

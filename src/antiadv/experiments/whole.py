@@ -28,27 +28,34 @@ from antiadv.report.grid import count, join
 from antiadv.report.sheet import Entry, Sheet, code, measured, of_grid
 from antiadv.report.sheet import count as counted
 from antiadv.report.summary import by_defence, headline
-from antiadv.report.table import Row, rows
+from antiadv.report.table import Row, rows, searched
 
 LAYER, TITLE, OTHER = "anti_adversary", "What the anti-adversary layer is worth", "What the attacks found"
+NUMBERS = ("n", "clean %", "robust %", "median queries", "gain", "× queries")
+CELLS = ("data", "model", "defence", "attack", "threat", "precision", *NUMBERS)
 SOURCES = ("cell", "command", "weights", "images", "seed", "precision", "agreement %", "samples", "forward", "backward")
-VERDICTS = {
-    "holds": "hold",
-    "holds partly": "hold partly",
-    "does not hold": "do not hold",
-    "not measured yet": "are not measured yet",
+VERDICTS = {  # what is said of one claim, and of several
+    "holds": ("holds", "hold"),
+    "holds so far": ("holds so far", "hold so far"),
+    "holds partly": ("holds partly", "hold partly"),
+    "does not hold so far": ("does not hold so far", "do not hold so far"),
+    "does not hold": ("does not hold", "do not hold"),
+    "not measured yet": ("is not measured yet", "are not measured yet"),
 }
 DRAWN = ("clean", "Square", "AA", "adaptive")  # of the ablations
 
 
-def whole(store: Store | str | Path, names: Sequence[str] = (), images: int = 0) -> Document:
+def whole(
+    store: Store | str | Path, names: Sequence[str] = (), images: int = 0, source: Source | None = None
+) -> Document:
+    source = Source() if source is None else source
     facts = store if isinstance(store, Store) else Store(store)
     found = rows(facts)
     made, shelf = report_of(found), Shelf(facts)
     receipts = [facts.receipts(row.cell) for row in found]
-    asked = {name: fill(experiments.find(name).layout(Source()), shelf) for name in names or experiments.EXPERIMENTS}
+    asked = {name: fill(experiments.find(name).layout(source), shelf) for name in names or experiments.EXPERIMENTS}
     tables = {name: filled for name, filled in asked.items() if filled.used}
-    checked = claims(shelf)
+    checked = claims(shelf, source)
     checked = checked if any(claim.measured for claim in checked) else []
     return Document(
         title=TITLE if any(row.cell.defence.startswith(LAYER) for row in found) else OTHER,
@@ -72,7 +79,7 @@ def _summary(gains: Sequence[str], checked: Sequence[Claim], flags: int) -> Iter
     """The verdict first."""
     yield from gains
     if checked:
-        counts = [(sum(c.verdict == one for c in checked), one, many) for one, many in VERDICTS.items()]
+        counts = [(sum(c.verdict == verdict for c in checked), *words) for verdict, words in VERDICTS.items()]
         said = [f"{n} {one if n == 1 else many}" for n, one, many in counts if n]
         yield f"Of the paper's {len(checked)} claims {join(said)}."
     if flags:
@@ -117,10 +124,10 @@ def _ablations(tables: dict[str, Filled]) -> Iterator[Figure]:
         "case of AutoAttack's four, adaptive that of these and of the attack that knows the defence."
     )
     if panels:
-        keys = dict.fromkeys(cell.key for filled in drawn.values() for cell in filled.used)
-        yield Figure(
-            "ablations", "Ablations: the step size α and the number of steps K", caption, tuple(panels), (*keys,)
-        )
+        cells = {cell.key: cell for filled in drawn.values() for cell in filled.used}
+        caption += f" {searched(cells.values())}"
+        title = "Ablations: the step size α and the number of steps K"
+        yield Figure("ablations", title, caption, tuple(panels), (*cells,))
 
 
 def _ablation(filled: Filled) -> Panel | None:
@@ -175,7 +182,6 @@ def _versions(receipt: Receipt) -> str:
 
 
 def _cells(found: Sequence[Row]) -> Sheet:
-    head = ("data", "model", "defence", "attack", "threat", "n", "clean %", "robust %", "median queries", "gain")
     lines = tuple(
         (
             Entry(row.cell.data),
@@ -183,6 +189,7 @@ def _cells(found: Sequence[Row]) -> Sheet:
             code(row.cell.defence),
             code(row.cell.attack, link=f"cell-{row.cell.key}"),
             Entry(str(row.cell.threat)),
+            Entry(row.cell.precision),
             counted(row.robust.n),
             measured(row.clean),
             measured(row.robust),
@@ -192,7 +199,7 @@ def _cells(found: Sequence[Row]) -> Sheet:
         )
         for row in found
     )
-    return Sheet("cells", "Every cell", (*head, "× queries"), lines, labels=5, pin=1)
+    return Sheet("cells", "Every cell", CELLS, lines, labels=6, pin=1)
 
 
 def _sources(found: Sequence[Row], receipts: Sequence[Sequence[Receipt]]) -> Sheet:

@@ -12,7 +12,7 @@ from typing import Any
 from antiadv.evaluate.store import Store
 from antiadv.report.flags import Flag, flags
 from antiadv.report.render import html, markdown
-from antiadv.report.table import Row, rows
+from antiadv.report.table import Row, alike, fullest, rows
 from antiadv.report.verdict import Confidence, Level, confidence, levels, verdict
 
 
@@ -43,8 +43,10 @@ class Report:
 
 
 def report_of(found: list[Row]) -> Report:
-    """All that can be said of these rows."""
-    return Report(found, verdict(found), levels(found), flags(found), confidence(found))
+    """All that can be said of these rows; what is compared was searched in whatever precision."""
+    best = fullest(found)
+    same = [dataclasses.replace(row, cell=alike(row.cell)) for row in best]
+    return Report(found, verdict(same), levels(same), flags(best), confidence(same))
 
 
 def report(store: Store | str | Path) -> Report:

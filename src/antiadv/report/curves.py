@@ -28,7 +28,7 @@ from antiadv.evaluate.cell import Record
 from antiadv.report.figures import Figure, Panel, Series
 from antiadv.report.grid import join
 from antiadv.report.measures import Ratio, Share, right, share, standing
-from antiadv.report.table import Row
+from antiadv.report.table import Row, coarse, searched
 from antiadv.report.verdict import WHO, Level
 
 T = TypeVar("T")
@@ -65,7 +65,7 @@ def by_queries(rows: Sequence[Row]) -> list[Figure]:
         if panels:
             caption = (
                 f"Samples that stand against {attack} as of every budget, from the records of the run with the whole "
-                f"budget, with 95 % intervals. {SAME}{_left_out(fullest, drawn)}"
+                f"budget, with 95 % intervals. {SAME} {_searched(drawn)}{_left_out(fullest, drawn)}"
             )
             name, title = f"queries-{_slug(attack)}", f"Robust accuracy against queries: {attack}"
             found.append(Figure(name, title, caption, tuple(panels), _keys(drawn)))
@@ -101,7 +101,7 @@ def by_radius(rows: Sequence[Row]) -> list[Figure]:
             how = "each sample's closest fooling image tells of every radius from the run's own on"
             caption = (
                 f"Samples that stand against {attack}: {how if minimal else 'a cell for each radius'}, with 95 % "
-                f"intervals. {SAME}{_left_out(fullest, used)}"
+                f"intervals. {SAME} {_searched(used)}{_left_out(fullest, used)}"
             )
             name, title = f"radius-{_slug(attack)}", f"Robust accuracy against ε: {attack}"
             found.append(Figure(name, title, caption, tuple(panels), _keys(used)))
@@ -172,7 +172,8 @@ def _place(part: Level) -> tuple[str, str]:
 
 def by_cost(rows: Sequence[Row]) -> list[Figure]:
     """For attacks with a budget of queries: a panel for each, a line for each network and defence."""
-    told = [r for r in rows if r.ratio is not None and r.cell.threat.queries is not None]
+    asked = [r for r in rows if r.ratio is not None and r.cell.threat.queries is not None]
+    told = _fullest(asked, lambda r: (_network(r), r.cell.defence, r.cell.attack, r.cell.threat))
     panels, known = [], _named(map(_network, told))
     for (attack, threat), group in _groups(told, lambda r: (r.cell.attack, r.cell.threat)):
         names = tuple(f"{known[_network(r)]} {_who(r)}" for r in group)
@@ -184,6 +185,7 @@ def by_cost(rows: Sequence[Row]) -> list[Figure]:
         "the same samples. A sample that stood is censored at what was spent on it (Kaplan and Meier); where more than "
         "half of them stood, the ratio is only bounded."
     )
+    caption += f" {_searched(told)}" if told else ""
     return [Figure("cost", "Query cost ratio", caption, tuple(panels), _keys(told))] if panels else []
 
 
@@ -206,7 +208,11 @@ def _groups(parts: Iterable[T], key: Callable[[T], K]) -> list[tuple[K, list[T]]
 
 def _fullest(rows: Iterable[Row], key: Callable[[Row], Hashable]) -> list[Row]:
     """Of several cells for one place, such as other seeds and precisions, the one with the most behind it."""
-    return [max(group, key=lambda r: (r.cell.threat.queries or 0, len(r.records))) for _, group in _groups(rows, key)]
+
+    def behind(r: Row) -> tuple[int, int, int]:
+        return r.cell.threat.queries or 0, len(r.records), -coarse(r.cell.precision)
+
+    return [max(group, key=behind) for _, group in _groups(rows, key)]
 
 
 def _chosen(rows: Sequence[Row]) -> list[Row]:
@@ -257,6 +263,10 @@ def _named(networks: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
 
 def _who(r: Row) -> str:
     return "bare" if r.cell.defence == defences.BARE else f"behind {r.cell.defence}"
+
+
+def _searched(rows: Iterable[Row]) -> str:
+    return searched(r.cell for r in rows)
 
 
 def _keys(rows: Iterable[Row]) -> tuple[str, ...]:

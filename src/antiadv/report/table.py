@@ -1,12 +1,18 @@
 """Records to rows: every stored cell, each defended one beside the bare classifier it came from.
 
-rows(store)    one Row per cell, bare before defended, with what the terminal table and the JSON show
+    rows(store)    one Row per cell, bare before defended, with what the terminal table and the JSON show
+    fullest(rows)  those that speak, where some were searched in several precisions
+
+In which precision an attack searched says how it was found, not what was: the judge decides in float32 always. So a
+defended cell may stand beside a bare one of another precision, and of cells that differ in that alone the one with the
+most samples speaks, of equals the finest (`fuller`).
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +21,9 @@ from antiadv.attacks.adaptive.eot import EOT
 from antiadv.core.errors import BadInput
 from antiadv.core.threat import Access
 from antiadv.evaluate.cell import Cell, Record
+from antiadv.evaluate.speed import PRECISIONS
 from antiadv.evaluate.store import Store
+from antiadv.report.grid import join
 from antiadv.report.measures import (
     Difference,
     Ratio,
@@ -27,13 +35,15 @@ from antiadv.report.measures import (
     robust_accuracy,
 )
 
+Read = tuple[Cell, list[Record]]
+
 IN_HAND = "in hand"  # the data of a cell whose images no data set holds: it has no key, and no command makes it again
 
 
 @dataclass(frozen=True)
 class Row:
     """One cell's records and numbers; `gain` and `ratio`, of median queries, are against the bare classifier under the
-    same attack, on the same samples."""
+    same attack, on the same samples, in whatever precision either was searched."""
 
     cell: Cell
     clean: Share
@@ -44,7 +54,9 @@ class Row:
     records: Sequence[Record] = field(default=(), repr=False, compare=False)
 
     def json(self) -> dict[str, Any]:
-        said = {k: getattr(self.cell, k) for k in ("data", "model", "weights", "defence", "attack", "seed")}
+        said = {
+            k: getattr(self.cell, k) for k in ("data", "model", "weights", "defence", "attack", "seed", "precision")
+        }
         said |= {"threat": str(self.cell.threat)}
         if self.cell.data != IN_HAND:
             said |= {"key": self.cell.key, "command": self.cell.command}
@@ -59,18 +71,34 @@ def _plain(value: Share | Difference | Ratio | None) -> dict[str, Any] | None:
 def rows(store: Store, cells: Iterable[Cell] | None = None) -> list[Row]:
     """A row for each cell, or for each stored one. Cells of which nothing is stored are left out."""
     read = [(cell, store.read(cell)) for cell in (store.cells() if cells is None else cells)]
-    found = {cell.key: records for cell, records in read if records}
+    found = {cell.key: (cell, records) for cell, records in read if records}
     if not found:
         raise BadInput(f"the store {store.root} holds no records; run antiadv evaluate or antiadv demo first.")
-    return [_row(cell, found) for cell, records in sorted(read, key=lambda item: _order(item[0])) if records]
+    bare: dict[str, list[Read]] = {}
+    for cell, records in found.values():
+        if cell.defence == defences.BARE:
+            bare.setdefault(alike(cell).key, []).append((cell, records))
+    return [_row(cell, found, bare) for cell, records in sorted(read, key=lambda item: _order(item[0])) if records]
 
 
-def _row(cell: Cell, found: dict[str, list[Record]]) -> Row:
+def _row(cell: Cell, found: Mapping[str, Read], bare: Mapping[str, Sequence[Read]]) -> Row:
     """`found` holds the records of each cell by its key: two texts of one data set or model are one cell."""
-    bare = found.get(bare_cell(cell).key, []) if cell.defence != defences.BARE else []
+    records = found[cell.key][1]
+    beside = bare.get(alike(bare_cell(cell)).key, []) if cell.defence != defences.BARE else []
     said = cell.identity
     named = dataclasses.replace(cell, data=str(said["data"]), model=str(said["model"]))  # wherever the files lay
-    return make_row(named, found[cell.key], bare)
+    return make_row(named, records, _nearest(cell, records, beside))
+
+
+def _nearest(cell: Cell, records: Sequence[Record], beside: Sequence[Read]) -> Sequence[Record]:
+    """Of bare cells in several precisions the one that shares the most samples; of equals its own, or the finest."""
+    mine = {r.sample for r in records}
+
+    def shared(other: Read) -> tuple[int, bool, int]:
+        who, theirs = other
+        return sum(r.sample in mine for r in theirs), who.precision == cell.precision, -coarse(who.precision)
+
+    return max(beside, key=shared, default=(cell, list[Record]()))[1]
 
 
 def make_row(cell: Cell, records: Sequence[Record], bare: Sequence[Record]) -> Row:
@@ -85,6 +113,37 @@ def make_row(cell: Cell, records: Sequence[Record], bare: Sequence[Record]) -> R
 def bare_cell(cell: Cell) -> Cell:
     """The same cell without its defence."""
     return dataclasses.replace(cell, defence=defences.BARE)
+
+
+def alike(cell: Cell) -> Cell:
+    """What cells that differ in their precision alone have in common."""
+    return dataclasses.replace(cell, precision=PRECISIONS[0])
+
+
+def coarse(precision: str) -> int:
+    return PRECISIONS.index(precision) if precision in PRECISIONS else len(PRECISIONS)
+
+
+def fuller(cell: Cell, records: Sequence[Record]) -> tuple[int, int]:
+    """Of cells that differ in their precision alone, the greatest by this speaks."""
+    return len(records), -coarse(cell.precision)
+
+
+def fullest(rows: Iterable[Row]) -> list[Row]:
+    """One row for all cells that differ in their precision alone."""
+    best: dict[Cell, Row] = {}
+    for row in rows:
+        words = alike(row.cell)
+        if words not in best or fuller(row.cell, row.records) > fuller(best[words].cell, best[words].records):
+            best[words] = row
+    return list(best.values())
+
+
+def searched(cells: Iterable[Cell]) -> str:
+    """`Searched in tf32 (9) and half (1), judged in float32.`"""
+    counts = sorted(Counter(cell.precision for cell in cells).items(), key=lambda item: coarse(item[0]))
+    said = join([f"{p} ({n})" if len(counts) > 1 else p for p, n in counts])
+    return f"Searched in {said}, judged in float32."
 
 
 def level(cell: Cell) -> Access:
