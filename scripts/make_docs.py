@@ -385,8 +385,10 @@ turn, each repeated; and what each side reached, judged by the same code. This p
 - *passes* are images through the bare network, forward + backward, ours / theirs. Where ours has a number of queries,
   it is what theirs sends for a sample; in the jobs called *least*, the smallest of a few shares of that with which ours
   comes as close, without what is allowed: the two then differ in what they send, not in what they reach.
-- *compiled* is ours on a network compiled first, which is not the default. *once* is what is needed before the first
-  run and then kept, as a share of one run: compilation, on a GPU graphs too; it is not in the ratio.
+- *compiled* is ours on a network compiled first, which is not the default; *half* and *mixed* besides search with
+  16-bit numbers inside (`--precision`), whatever theirs runs in, and are judged in float32 like all. *once* is what is
+  needed before the first run and then kept, as a share of one run: compilation, on a GPU graphs too; it is not in the
+  ratio. A target counts as met by ours as it stands, where that was run.
 
 {summary}
 {sections}
@@ -435,7 +437,7 @@ def not_yet(missing: list[str]) -> list[str]:
 
 
 def reached(found: list[dict[str, Any]], latency: dict[str, Any] | None) -> str:
-    """How many targets are met, and every one that is not, by name, and whether a compiled network meets it."""
+    """How many targets are met, and every one that is not, by name, and which options meet it."""
     every = {f"`{facts['job']}` ({facts['device']}, {facts['precision']})": facts["verdict"] for facts in found}
     if latency is not None:
         every[f"`latency` ({latency['device']}, {latency['precision']})"] = latency["verdict"]
@@ -445,16 +447,17 @@ def reached(found: list[dict[str, Any]], latency: dict[str, Any] | None) -> str:
         return said + "\n"
     lines = []
     for name, verdict in short.items():
-        compiled = verdict.get("sides", {}).get("compiled", {"met": False})
-        lines.append(f"- {name}" + (": compiled it does" if compiled["met"] else ""))
+        better = [side for side, row in verdict.get("sides", {}).items() if row["met"]]
+        lines.append(f"- {name}" + (f": {' and '.join(better)} it does" if better else ""))
     return said + " These do not:\n\n" + "\n".join(lines) + "\n"
 
 
 def raced(facts: dict[str, Any]) -> Iterable[dict[str, str]]:
-    """A row for ours, and one for ours compiled."""
+    """A row for each side of ours."""
     said = f", {facts['budget']:,} queries" if facts["budget"] else ""
     for side, row in facts["verdict"]["sides"].items():
         (check,) = row["checks"]
+        how = {"ours": "", "compiled": ", compiled"}.get(side, f", compiled, {side}")
         if "ratio" in check:
             ours, theirs = (f"{check[who]:.3g}" for who in ("ours", "theirs"))
             allowed = f"× {check['allowed']:g}"
@@ -465,7 +468,7 @@ def raced(facts: dict[str, Any]) -> Iterable[dict[str, str]]:
         cells = {
             "job": f"`{facts['job']}`",
             "network": facts["model"] + (f" behind `{facts['layer']}`" if facts["layer"] else ""),
-            "ours": f"`{facts[side]['attack']}`" + said + (", compiled" if side == "compiled" else ""),
+            "ours": f"`{facts[side]['attack']}`" + said + how,
             "theirs": f"{facts['peer'].split()[0]} `{facts['theirs']['attack']}`",
             "samples": str(len(facts["ids"])),
             "times faster": ranged(row["times_faster"]),

@@ -91,11 +91,11 @@ def test_what_is_stored_is_not_run_again(bench: ModuleType, run: tuple[Path, str
 
 def test_a_file_is_of_the_job_it_is_named_after(bench: ModuleType) -> None:
     for job in bench.JOBS.values():
-        for how in (bench.Setting(CPU, compiled=True), bench.Setting(torch.device("cuda"), "tf32")):
+        for how in (bench.Setting(CPU, sides=("ours", "compiled")), bench.Setting(torch.device("cuda"), "tf32")):
             assert bench._job_of(bench.stem(job, how)) == job.name
     assert bench._job_of("store") is None
     job = bench.RACES["autoattack-layer-compact-trades"]
-    how = bench.Setting(torch.device("cuda"), "tf32", compiled=True)
+    how = bench.Setting(torch.device("cuda"), "tf32", sides=("compiled",))
     assert bench.stem(job, how) == "autoattack-layer-compact-trades-cuda-tf32-compiled"
 
 
@@ -325,7 +325,7 @@ def test_stored_verdicts_follow_from_stored_facts(bench: ModuleType, path: Path)
         pair = job.pair
         assert (facts["model"], facts["threat"], facts["points"]) == (pair.model, str(pair.ball), pair.points)
         assert facts["target"] == job.target("cpu" if facts["device"] == "cpu" else "cuda")
-        assert facts["ours"]["attack"] == pair.ours
+        assert {facts[side]["attack"] for side in facts["times_faster"]} == {pair.ours}
         assert (facts["seconds"] is None) == (facts["device"] == "cpu")
     else:
         assert set(facts["shares"]) <= set(attacks.ATTACKS)

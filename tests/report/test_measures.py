@@ -30,6 +30,7 @@ from antiadv.report.measures import (
     soonest,
     soonest_ratio,
     standing,
+    unseen_by,
     worst_case,
 )
 from tests.evaluate.probes import record
@@ -272,3 +273,16 @@ def test_calibration_by_hand():
 def test_perfect_confidence_has_no_error():
     assert calibration([record(i, clean_confidence=1.0, clean_truth=1.0) for i in range(5)]).error == 0
     assert calibration([record(i, **WRONG, clean_confidence=1.0) for i in range(5)]).error == 1
+
+
+def test_who_believes_one_wrong_answer_counts_by_queries_alone():
+    spent = {0: 10_000 - 1, 1: 300, 2: 6_000, 3: 9_999, 4: 0}  # NES pays for 9,999 of 10,000
+    facts = [record(i, queries=q, **(WRONG if i == 4 else {})) for i, q in spent.items()]  # the judge keeps 1 and 2
+    assert [i for i, ok in unseen_by(facts, 10_000).items() if ok] == [0, 3]
+    assert [i for i, ok in unseen_by(facts, 10_000, 5_000).items() if ok] == [0, 2, 3]
+    assert [i for i, ok in unseen_by(facts, 10_000, 6_000).items() if ok] == [0, 3], (
+        "the 6,000th answer was the wrong one"
+    )
+    all_fell = [record(i, queries=q) for i, q in enumerate((40, 500, 3_939))]
+    assert not any(unseen_by(all_fell, 10_000).values()), "the last to fall fell too"
+    assert unseen_by([], 10) == {}

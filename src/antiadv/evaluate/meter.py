@@ -74,7 +74,7 @@ def aside() -> Iterator[Passes]:
 
 def metered() -> set[nn.Module]:
     """The modules whose passes are being counted."""
-    return {m.module for m in _OPEN}
+    return {m.module for m in _OPEN} if _OPEN else set()
 
 
 @contextmanager

@@ -21,9 +21,9 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import Any
 
 import torch
@@ -144,7 +144,7 @@ class Fast:
         done: list[tuple[Tensor, ...]] = []
         at, total = 0, len(inputs[0])
         while at < total or not done:  # of no image too, the model knows the shape of the answer
-            part = [t[at : at + self.batch] for t in inputs]
+            part = inputs if total <= self.batch else [t[at : at + self.batch] for t in inputs]
             try:
                 done.append(self._part(model, what, run, part))
             except torch.OutOfMemoryError:
@@ -219,7 +219,7 @@ class Fast:
         if kind not in graphs:
             with aside(), switched(self.precision, part[0].device):
                 twin, layout = self._twin(model, part[0].device), self.precision != "float32"
-                graph = _Graph.of(partial(run, twin), part, size, layout, self.tuned, *self._shared())
+                graph = _Graph.of(functools.partial(run, twin), part, size, layout, self.tuned, *self._shared())
                 graphs[kind] = graph
             if graph is None:
                 self._capturing = None  # a stream and a pool that a capture broke off in are not used again
@@ -235,6 +235,7 @@ class Fast:
         return self._capturing
 
 
+@functools.lru_cache(maxsize=4096)
 def static_size(images: int, batch: int, least: int = LEAST) -> int:
     """The smallest of the static sizes that holds so many images: batch, ¾, ½, ⅜, ¼, … of it, down to `least`.
 
@@ -418,10 +419,12 @@ class _Graph:
 
     def replay(self, part: Sequence[Tensor]) -> tuple[Tensor, ...]:
         n = len(part[0])
+        whole = n == len(self._inputs[0])  # a service of small batches counts every microsecond
         for static, t in zip(self._inputs, part, strict=True):
-            static[:n].copy_(t)
+            (static if whole else static[:n]).copy_(t)
         self._graph.replay()
-        return tuple(t[:n].clone(memory_format=torch.contiguous_format) for t in self._outputs)
+        answers = self._outputs if whole else [t[:n] for t in self._outputs]
+        return tuple(t.clone(memory_format=torch.contiguous_format) for t in answers)
 
 
 @contextlib.contextmanager

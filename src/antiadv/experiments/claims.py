@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, product
 
 from antiadv import defences
 from antiadv.experiments import figure_3, figure_4, figure_5, table_1, table_2, table_3
@@ -99,7 +99,8 @@ def claims(shelf: Shelf, source: Source | None = None) -> list[Claim]:
         Claim(
             "Better than small noise (SND)",
             "The layer outperforms SND across attacks, budgets and data sets.",
-            "Table 1: the layer's accuracy minus that of SND is above zero, its interval included.",
+            "Table 1: the layer's accuracy minus that of SND is above zero, its interval included; in the attacker's "
+            "counting, where one wrong answer is enough (one look), and in the judge's, by majority.",
             tuple(_against_noise(shelf, nominal)),
         ),
         Claim(
@@ -159,10 +160,12 @@ def _name(line: Line, column: Column) -> str:
 def _against_noise(shelf: Shelf, layout: Layout) -> Iterator[Check]:
     for noise, anti in pairwise(layout.lines):
         if (noise.label, anti.label) == ("+ SND", "+ Anti-Adv") and noise.network == anti.network:
-            for column in anti.columns:
-                if column.heading.startswith(("Bandits", "NES")):
-                    d = compare(shelf, noise.asks(column), anti.asks(column), column)
-                    yield Check(_name(anti, column), d, d is not None and d.low > 0, anti.samples)
+            columns = [c for c in anti.columns if c.heading.startswith(("Bandits", "NES"))]
+            for column, one_look in product(columns, (True, False)):
+                same = replace(column, one_look=one_look)
+                d = compare(shelf, noise.asks(same), anti.asks(same), same)
+                counted = "one look" if one_look else "majority"
+                yield Check(f"{_name(anti, column)}, {counted}", d, d is not None and d.low > 0, anti.samples)
 
 
 def _step_by_step(shelf: Shelf, lines: Iterable[Line]) -> Iterator[Check]:

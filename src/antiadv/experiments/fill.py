@@ -4,11 +4,11 @@
     fill(layout, shelf)        →  Filled: our numbers beside the paper's, and the cells that are not stored
     Filled.grid(…)             →  the table to print
 
-A stored cell counts for a table if its words are those asked for, its seed is 0 and, where the network has a card, its
-weights are the card's: results of a network that was trained anew since are not taken for those of the new one, nor
-those of the authors' checkpoint of the same name, which count where that is asked for. Of several precisions the one
-with the most samples counts, of equals the finest; all samples stored count, so a line may rest on more than the table
-asks for. The table says which precision it was.
+A stored cell counts for a table if its words are those asked for, its seed is 0, a randomised defence was judged by ten
+looks and, where the network has a card, its weights are the card's: results of a network that was trained anew since
+are not taken for those of the new one, nor those of the authors' checkpoint of the same name, which count where that is
+asked for. Of several precisions the one with the most samples counts, of equals the finest; all samples stored count,
+so a line may rest on more than the table asks for. The table says which precision it was.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from dataclasses import dataclass
 
 from antiadv import models
 from antiadv.core.ball import Ball
-from antiadv.evaluate.cell import Cell, Record
+from antiadv.evaluate.cell import LOOKS, Cell, Record
 from antiadv.evaluate.store import Store
 from antiadv.experiments.layout import Ask, Column, Layout, Line, Words
 from antiadv.report.grid import Grid, GridLine, Number, count, join
-from antiadv.report.measures import Difference, Share, difference, right, share, standing, standing_by
+from antiadv.report.measures import Difference, Share, difference, right, share, standing, standing_by, unseen_by
 from antiadv.report.table import fuller, searched
 
 LABELS = ("data", "network", "setting")
@@ -36,9 +36,9 @@ class Shelf:
         self.store = store
         self._cells: dict[Words, list[Cell]] = {}
         self._read: dict[Cell, list[Record]] = {}
-        self._good: dict[tuple[Cell, bool, int | None, float | None], dict[int, bool]] = {}
+        self._good: dict[tuple[Cell, bool, int | None, float | None, bool], dict[int, bool]] = {}
         for cell in store.cells() if store.root.is_dir() else []:
-            if cell.seed == 0:
+            if (cell.seed, cell.looks) == (0, LOOKS):
                 self._cells.setdefault(words(cell), []).append(cell)
         self._weights = {models.canonical(card.spec): card.weights for card in models.cards()}
 
@@ -58,8 +58,10 @@ class Shelf:
         cell = self.find(ask)
         if cell is None:
             return None
-        how = cell, column.measure.startswith("clean"), column.queries, column.radius
-        if how not in self._good:
+        how = cell, column.measure.startswith("clean"), column.queries, column.radius, column.one_look
+        if how not in self._good and column.one_look and cell.threat.queries is not None:
+            self._good[how] = unseen_by(self.records(cell), cell.threat.queries, column.queries)
+        elif how not in self._good:
             ball = cell.threat.ball if column.radius is None else Ball(cell.threat.ball.p, column.radius)
             self._good[how] = {r.sample: _good(r, ball, column) for r in self.records(cell)}
         return self._good[how]

@@ -59,13 +59,17 @@ def _words(images: str, model: str, defence: str, said: str, threat: str) -> Wor
 
 @dataclass(frozen=True)
 class Column:
-    """`queries` reads the records as of a smaller budget, `radius` as of another ball of the same norm."""
+    """`queries` reads the records as of a smaller budget, `radius` as of another ball of the same norm.
+
+    With `one_look` a sample has fallen once the attacker saw one wrong answer, whatever the judge's majority says.
+    """
 
     heading: str
     attacks: tuple[tuple[str, str], ...]  # an attack and its threat
     measure: Measure = "robust"
     queries: int | None = None
     radius: float | None = None
+    one_look: bool = False
 
 
 @dataclass(frozen=True)

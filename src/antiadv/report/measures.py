@@ -2,6 +2,7 @@
 
     standing(r, ball)        right on the clean image, and not wrong inside the ball
     standing_by(r, ball, q)  the same as of a budget of q queries: what fell later had not fallen yet
+    unseen_by(records, q)    right, and never seen to fall by then: as an attacker counts who believes one wrong answer
     robust_accuracy          standing / all, with a 95 % Wilson interval
     clean_accuracy           right on the clean image / all, likewise
     paired(a, b)             b's accuracy minus a's on the samples both have, with Newcombe's 95 % interval and exact
@@ -77,6 +78,18 @@ def standing_by(record: Record, ball: Ball, queries: int) -> bool:
     """Standing as of a smaller budget than the run's, for attacks that stop at success and whose way does not depend
     on their budget (NES, Bandits, Square)."""
     return standing(record, ball) or (right(record) and record.queries > queries)
+
+
+def unseen_by(records: Sequence[Record], budget: int, queries: int | None = None) -> dict[int, bool]:
+    """By sample: right, and no answer was wrong within so many queries, of an attack that stops at the first.
+
+    On a defence that rolls dice that one answer may have been luck, and the majority of the judge's looks another. Who
+    saw none has spent what the budget pays for, which is the same for all: the most that is recorded, if it is near it.
+    """
+    most = max((r.queries for r in records), default=0)
+    end = most if most > 0.9 * budget else budget
+    limit = end if queries is None else min(end, queries + 1)
+    return {r.sample: right(r) and r.queries >= limit for r in records}
 
 
 def robust_accuracy(records: Sequence[Record], ball: Ball) -> Share:

@@ -20,7 +20,7 @@ from antiadv import attacks, defences
 from antiadv.attacks.adaptive.eot import EOT
 from antiadv.core.errors import BadInput
 from antiadv.core.threat import Access
-from antiadv.evaluate.cell import Cell, Record
+from antiadv.evaluate.cell import LOOKS, Cell, Record
 from antiadv.evaluate.speed import PRECISIONS
 from antiadv.evaluate.store import Store
 from antiadv.report.grid import join
@@ -111,8 +111,8 @@ def make_row(cell: Cell, records: Sequence[Record], bare: Sequence[Record]) -> R
 
 
 def bare_cell(cell: Cell) -> Cell:
-    """The same cell without its defence."""
-    return dataclasses.replace(cell, defence=defences.BARE)
+    """The same cell without its defence: judged by one look, however many the defence was given."""
+    return dataclasses.replace(cell, defence=defences.BARE, looks=LOOKS)
 
 
 def alike(cell: Cell) -> Cell:
