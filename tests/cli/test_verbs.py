@@ -90,6 +90,22 @@ def test_evaluate_of_a_defence_stands_beside_the_bare_classifier(capsys: pytest.
     assert sentence in out
 
 
+def test_evaluate_looks_as_often_as_it_is_told(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    words = (*EVALUATE, "--samples", "0:12", "--store", tmp_path)
+    run_json(capsys, *words, "--looks", 3)
+    noisy = (*words, "--defence", "small_noise:std=0.1")
+    first = run_json(capsys, *noisy, "--looks", 3)
+    assert first["rows"][1]["gain"]["n"] == 12, "it stands beside the bare classifier, looked at once"
+    run_json(capsys, *noisy)
+    store = Store(tmp_path)
+    found = {(c.defence, c.looks): {r.draws for r in store.read(c)} for c in store.cells()}
+    assert found == {("none", 10): {1}, ("small_noise:std=0.1", 3): {3}, ("small_noise:std=0.1", 10): {10}}
+    before = files(tmp_path)
+    command = shlex.split(first["rows"][1]["command"])
+    assert run_json(capsys, *command[1:], "--store", tmp_path) == first
+    assert files(tmp_path) == before
+
+
 def test_a_rows_command_makes_it_again(capsys: pytest.CaptureFixture[str], tmp_path: Path):
     words = ["evaluate", "--model", MODEL, "--attack", "transfer:attack=(pgd:steps=2)", "--threat", "l2:0.5"]
     first = run_json(capsys, *words, "--samples", "3:20", "--seed", 4, "--precision", "mixed", "--store", tmp_path)
@@ -248,6 +264,8 @@ BAD = {
     "too many samples": ({"--samples": "0:5000"}, "0 to 999"),
     "no shard": ({"--shard": "0"}, "a shard needs at least one sample; found 0"),
     "no batch": ({"--batch": "0"}, "--batch"),
+    "no looks": ({"--looks": "0"}, "looks must be a whole number, at least 1; found 0. Give for example 10"),
+    "half a look": ({"--looks": "1.5"}, "--looks"),
     "not a number": ({"--seed": "x"}, "--seed"),
     "unknown precision": ({"--precision": "quarter"}, "no precision 'quarter'; known are float32"),
     "a GPU's precision": ({"--precision": "tf32", "--device": "cpu"}, "precision tf32 needs a CUDA device; found cpu"),

@@ -5,7 +5,7 @@ The laws every defence keeps are in tests/contract; here is what makes each of t
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import pytest
 import torch
@@ -24,9 +24,12 @@ from antiadv.defences.resize_pad import ResizePad
 from antiadv.defences.rounded_scores import RoundedScores
 from antiadv.defences.self_ensemble import SelfEnsemble
 from antiadv.defences.small_noise import SmallNoise
-from antiadv.evaluate.judge import LOOKS, Look
+from antiadv.evaluate.cell import LOOKS, Job, Record
+from antiadv.evaluate.judge import Look
+from antiadv.evaluate.shard import confront, run_shard
 from antiadv.models.noise import GaussianNoise
 from antiadv.report.measures import right, standing
+from tests.evaluate.probes import MODEL, Odd, cell, world
 from tests.toys import halfspace, small_net
 
 SHAPE = (3, 4, 4)
@@ -317,6 +320,106 @@ def test_records_of_a_randomised_defence() -> None:
         if not right(r):  # not attacked, and judged twice by the same dice
             assert (r.attacked_right, r.attacked, r.distance) == (r.clean_right, r.clean, 0)
             assert not standing(r, Linf(0.105))
+
+
+def noisy(looks: int) -> list[Record]:
+    toy = halfspace(math.inf, n=8, distance=0.1)
+    g = SmallNoise(toy.model, 0.5)
+    return antiadv.attack(g, toy.x, toy.y, "transfer", Linf(0.105), looks=looks).records
+
+
+@pytest.mark.parametrize("looks", [1, 2, 3, 25])
+def test_the_judge_looks_as_often_as_it_is_told(looks: int) -> None:
+    found = noisy(looks)
+    for r in found:
+        assert r.draws == looks
+        assert max(r.clean_right, r.attacked_right) <= looks
+        assert (r.clean == r.label) == (2 * r.clean_right > looks) == right(r)
+        assert (r.attacked == r.label) == (2 * r.attacked_right > looks)
+    if looks > 2:
+        assert any(0 < r.clean_right < looks for r in found)
+
+
+def test_more_looks_begin_with_those_of_fewer() -> None:
+    """So what one look more changes is one look."""
+    counts = torch.tensor([[r.clean_right for r in noisy(n)] for n in range(1, 8)])
+    assert set(counts.diff(dim=0).flatten().tolist()) == {0, 1}
+
+
+def test_ten_looks_are_the_default() -> None:
+    assert LOOKS == 10
+    toy = halfspace(math.inf, n=8, distance=0.1)
+    plain = antiadv.attack(SmallNoise(toy.model, 0.5), toy.x, toy.y, "transfer", Linf(0.105))
+    assert plain.records == noisy(10) != noisy(11)
+
+
+def test_the_passes_of_the_judge_are_those_of_its_looks() -> None:
+    """Two images, each looked at through the defence so often, and once through the bare classifier."""
+    toy = halfspace(math.inf, n=8)
+    for looks in (1, 4):
+        receipt = antiadv.attack(
+            SmallNoise(toy.model, 0.0), toy.x, toy.y, "square:steps=1", Linf(0.01), queries=1, looks=looks
+        ).receipt
+        assert receipt.forwards == 8 * (1 + 2 * (looks + 1))
+
+
+@pytest.mark.parametrize("looks", [1, 50])
+@pytest.mark.parametrize("name", ["none", "anti_adversary", "rounded_scores"])
+def test_what_rolls_no_dice_is_looked_at_once_whatever_is_asked(name: str, looks: int) -> None:
+    toy = halfspace(math.inf, n=6)
+    g = wrap(name, toy.model)
+    asked = antiadv.attack(g, toy.x, toy.y, "pgd:steps=3", Linf(0.1), looks=looks)
+    plain = antiadv.attack(g, toy.x, toy.y, "pgd:steps=3", Linf(0.1))
+    assert {r.draws for r in asked.records} == {1}
+    assert asked.records == plain.records
+    assert asked.receipt.forwards == plain.receipt.forwards
+
+
+@pytest.mark.parametrize("looks", [0, -3, 2.5, "10", None, True])
+@pytest.mark.parametrize("name", ["none", "small_noise"])
+def test_looks_that_are_no_number_of_times_are_refused(name: str, looks: object) -> None:
+    toy = halfspace(math.inf, n=2)
+    with pytest.raises(BadInput) as error:
+        antiadv.attack(wrap(name, toy.model), toy.x, toy.y, "pgd", Linf(0.1), looks=looks)  # type: ignore[arg-type]
+    said = f"looks must be a whole number, at least 1; found {looks!r}. Give for example 10."
+    assert str(error.value) == said
+
+
+def test_a_shard_is_judged_by_the_looks_of_its_cell() -> None:
+    """The records of a cell are those of `attack` with as many looks."""
+    made, here = cell("square:steps=5", range(6), defence="small_noise:std=0.1", looks=4), world()
+    found = run_shard(Job(made, tuple(made.samples)), here).records
+    images = here.data("cifar10")
+    x, y = images.images(range(6)), images.labels(range(6))
+    g = wrap("small_noise:std=0.1", here.model(MODEL))
+    assert found == antiadv.attack(g, x, y, "square:steps=5", made.threat.ball, looks=4).records
+    assert {r.draws for r in found} == {4}
+
+
+@dataclass(frozen=True)
+class Counted(Eager):
+    """Passes in a precision of its own, and counts how often the defence is asked with dice."""
+
+    asked: list[int] = field(default_factory=list)
+
+    def scores(self, model: nn.Module, z: Tensor, *, draws: Draws | None = None) -> Tensor:
+        self.asked.append(draws is not None)
+        return super().scores(model, z, draws=draws)
+
+    def judge(self) -> Eager:
+        return Eager(self.batch)
+
+
+@pytest.mark.parametrize("looks", [1, 6])
+def test_the_searching_precision_is_compared_over_as_many_looks(looks: int) -> None:
+    toy, engine = halfspace(math.inf, n=4), Counted()
+    threat = Threat(Linf(0.01), Access.INTERNALS)
+    still = Odd(lambda oracle, x, y, ball, draws: x)
+    g = SmallNoise(toy.model, 0.5)
+    _, found, receipt = confront(g, still, threat, toy.x, toy.y, torch.arange(4), 0, engine, looks=looks)
+    assert sum(engine.asked) == 2 * looks
+    assert {r.draws for r in found} == {looks}
+    assert (receipt.agreement, receipt.again) == (1.0, 0)
 
 
 @pytest.mark.parametrize("name", ["small_noise:std=0.2", "self_ensemble:passes=2", "resize_pad", "rounded_scores"])

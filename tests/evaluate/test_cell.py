@@ -32,6 +32,9 @@ SAME = {
     "threat, access left out": ({"threat": "linf:2/255"}, {"threat": "linf:2/255,access=gradients"}),
     "threat, another way to write it": ({"threat": "linf:8/255"}, {"threat": "linf:0.03137254901960784"}),
     "samples": ({"samples": range(20)}, {"samples": "5:700"}),
+    "looks, written out": ({"defence": "small_noise"}, {"defence": "small_noise", "looks": 10}),
+    "looks at what rolls no dice": ({"defence": "anti_adversary"}, {"defence": "anti_adversary", "looks": 50}),
+    "looks at the bare network": ({}, {"looks": 1}),
 }
 
 
@@ -51,6 +54,9 @@ OTHER = {
     "budget": {"threat": "linf:2/255,queries=10"},
     "access": {"threat": "linf:2/255,access=internals"},
     "seed": {"seed": 1},
+    "defence that rolls dice": {"defence": "small_noise"},
+    "its looks": {"defence": "small_noise", "looks": 11},
+    "more of them": {"defence": "small_noise", "looks": 12},
     "weights": {"world": World("cpu", models={MODEL: small_net()})},
     "other weights": {"world": World("cpu", models={MODEL: small_net(seed=1)})},
     "name": {"model": "toys:other", "world": World("cpu", models={"toys:other": small_net()})},
@@ -100,6 +106,17 @@ def test_the_command_makes_the_cell_again():
     assert (again.key, again.samples) == (made.key, made.samples)
 
 
+def test_the_command_says_how_many_looks_where_they_are_not_ten():
+    assert shlex.split(cell(defence="small_noise", looks=7).command)[-2:] == ["--looks", "7"]
+    assert "--looks" not in cell(defence="small_noise").command + cell(looks=7).command
+
+
+def test_the_ten_looks_of_old_are_in_no_key():
+    """What is stored was keyed before they could be chosen."""
+    assert "looks" not in cell(defence="small_noise").identity
+    assert cell(defence="small_noise", looks=7).identity == cell(defence="small_noise").identity | {"looks": 7}
+
+
 @pytest.mark.parametrize(
     ("said", "samples"),
     [("0:100", range(100)), ("100", range(100)), (":5", range(5)), ("7:9", range(7, 9)), ("1", range(1))],
@@ -131,6 +148,8 @@ def test_samples_that_name_nothing_are_refused(said: str):
         ({"samples": range(0)}, BadInput, "at least one sample"),
         ({"samples": range(2000)}, BadInput, "0 to 999.*1999"),
         ({"samples": range(-5, 5)}, BadInput, "-5"),
+        ({"looks": 0}, BadInput, "looks must be a whole number, at least 1; found 0. Give for example 10"),
+        ({"looks": 2.0, "defence": "small_noise"}, BadInput, "at least 1; found 2.0"),
     ],
 )
 def test_a_cell_that_cannot_be_run_is_never_made(words, kind, message):

@@ -15,6 +15,7 @@ from antiadv import L2, Linf
 from antiadv.core.errors import BadInput
 from antiadv.core.oracle import Eager
 from antiadv.core.threat import Access, Threat
+from antiadv.defences.small_noise import SmallNoise
 from antiadv.evaluate.judge import tidy
 from antiadv.evaluate.shard import confront
 from tests.evaluate.probes import Odd, same
@@ -161,3 +162,16 @@ def test_a_sample_on_which_search_and_judge_part_is_searched_again_in_the_judges
     assert len(again) >= receipt.again, "what is recorded is the second search alone, with its queries"
     _, _, receipt = run(Rough(), Linf(0.01))
     assert receipt.again == 0, "outside the ball nothing was claimed"
+
+
+def test_after_a_second_search_the_judge_looks_as_often_as_before():
+    tries = iter((0.0999, 0.12))
+
+    def attack(oracle, x, y, ball, draws):
+        return across(x, y, next(tries))
+
+    g, threat = SmallNoise(TOY.model, 0.0), Threat(Linf(0.125), Access.LABELS)
+    _, found, receipt = confront(g, Odd(attack), threat, TOY.x, TOY.y, torch.arange(6), 0, Rough(), looks=3)
+    assert 0 < receipt.again < 6, "only of one class was the first image taken for fallen"
+    assert sorted(r.attacked_right for r in found) == [0] * receipt.again + [3] * (6 - receipt.again)
+    assert {(r.draws, r.clean_right) for r in found} == {(3, 3)}

@@ -128,6 +128,27 @@ def test_cells_are_what_was_stored(tmp_path: Path):
     assert {c.key: c.samples for c in found} == {c.key: c.samples for c in stored}
 
 
+def test_the_looks_of_a_cell_come_back_and_are_said_only_where_they_are_not_ten(tmp_path: Path):
+    few, ten = cell(defence="small_noise", looks=3), cell(defence="small_noise")
+    store = Store(tmp_path)
+    for c in (few, ten):
+        store.append(c, [record(i, draws=c.looks) for i in range(2)], RECEIPT)
+    assert sorted(c.looks for c in store.cells()) == [3, 10]
+    assert set(store.cells()) == {few, ten}
+    said = {c.looks: json.loads((tmp_path / c.key / "cell.json").read_text()) for c in (few, ten)}
+    assert said[3]["cell"]["looks"] == said[3]["identity"]["looks"] == 3
+    assert "looks" not in said[10]["cell"] | said[10]["identity"]
+
+
+def test_a_cell_that_claims_other_looks_than_it_was_made_with_is_refused(tmp_path: Path):
+    made = cell(defence="small_noise", looks=3)
+    Store(tmp_path).append(made, [record(0)], RECEIPT)
+    path = tmp_path / made.key / "cell.json"
+    path.write_text(path.read_text().replace('"looks": 3', '"looks": 4', 1))
+    with pytest.raises(StoreMismatch, match="edited or moved"):
+        Store(tmp_path).cells()
+
+
 def test_a_cell_describes_itself(tmp_path: Path):
     fill(tmp_path, range(2))
     said = json.loads((tmp_path / CELL.key / "cell.json").read_text())

@@ -9,6 +9,7 @@ import typer
 
 from antiadv.cli import options, show
 from antiadv.evaluate import Store, World, evaluate, make_cell, parse_runner
+from antiadv.evaluate.cell import LOOKS
 from antiadv.report import report_of
 from antiadv.report.table import bare_cell, rows
 
@@ -24,6 +25,7 @@ def command(
     batch: options.Batch = 256,
     seed: options.Seed = 0,
     precision: options.Precision = "float32",
+    looks: options.Looks = LOOKS,
     compiled: options.Compiled = False,
     runner: options.Runner = "local",
     store: options.StoreFolder = Path("results"),
@@ -45,6 +47,7 @@ def command(
         data=data,
         seed=seed,
         precision=precision,
+        looks=looks,
         world=world,
     )
     facts = Store(store)

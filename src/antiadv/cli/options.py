@@ -28,6 +28,7 @@ Seed = Annotated[int, typer.Option("--seed", help="The seed of all dice.")]
 Precision = Annotated[
     str, typer.Option("--precision", help=f"What attacks search in: {', '.join(PRECISIONS)}. The judge: float32.")
 ]
+Looks = Annotated[int, typer.Option("--looks", help="How often a randomised defence is judged; the majority counts.")]
 Networks = Annotated[
     str, typer.Option("--networks", help="zoo, or official:DIR where DIR holds the authors' checkpoints.")
 ]

@@ -19,7 +19,7 @@ from antiadv.core.attack import Attack
 from antiadv.core.ball import Ball
 from antiadv.core.errors import BadInput
 from antiadv.core.threat import Access, Threat
-from antiadv.evaluate.cell import Cell, Receipt, Record
+from antiadv.evaluate.cell import LOOKS, Cell, Receipt, Record
 from antiadv.evaluate.plan import make_cell, plan
 from antiadv.evaluate.progress import Count, Progress, Tally
 from antiadv.evaluate.runners import parse_runner
@@ -71,6 +71,7 @@ def attack(
     batch: int = 256,
     precision: str = "float32",
     compiled: bool = False,
+    looks: int = LOOKS,
 ) -> Outcome:
     """Attack a batch in hand.
 
@@ -79,13 +80,13 @@ def attack(
     stable numbers, which key their dice (by default 0, 1, …); `batch` is how many images pass at once,
     `precision` what the search runs in (`tf32` and `mixed` are faster on a GPU), `compiled` whether the network is
     compiled for it first, which takes a minute and pays on long runs; the judge looks in float32, at the network as it
-    stands.
+    stands, and at a randomised defence `looks` times: it is right where more than half of them are.
     """
     chosen = attacks.parse(attack) if isinstance(attack, str) else attack
     threat = Threat(ball, chosen.access if access is None else access, queries, targeted)
     ids = torch.arange(len(x)) if ids is None else ids
     here = engine(x.device, batch, precision, compiled)
-    z, records, receipt = confront(model, chosen, threat, x, y, ids, seed, here)
+    z, records, receipt = confront(model, chosen, threat, x, y, ids, seed, here, looks=looks)
     return Outcome(z, records, threat, receipt)
 
 

@@ -1,13 +1,13 @@
 """Cell, Record, Receipt: one number of one table, what happened to each of its samples, and what that cost.
 
-    Cell       data, model, defence, attack, threat, seed, precision     a value; its `key` names its folder
+    Cell       data, model, defence, attack, threat, seed, precision, looks     a value; its `key` names its folder
     Record     what happened to one sample                       facts, never averages; equal wherever it was made
     Receipt    what a shard cost, and where it ran               never part of a comparison
 
 The key covers all that decides a sample's fate: the specs with their defaults filled in, the digests of weights and
 images, the versions of attack and defence, the threat, the seed, the precision that searched (the judge's is always
-float32), and FORMAT. The samples are not in it: they stand alone, so asking for ten thousand after a thousand is a
-resume, not a new cell.
+float32), the judge's looks where they are not ten, and FORMAT. The samples are not in it: they stand alone, so asking
+for ten thousand after a thousand is a resume, not a new cell.
 """
 
 from __future__ import annotations
@@ -25,13 +25,17 @@ from antiadv.core.spec import text
 from antiadv.core.threat import Access, Threat, parse_threat
 
 FORMAT = 1
+LOOKS = 10  # how often the judge looks at a randomised defence, unless told otherwise
 
 Identity = dict[str, str | int]  # all that decides a sample's fate, in words and digests
 
 
 @dataclass(frozen=True)
 class Cell:
-    """`weights` and `images` are digests; `Cell.of` finds them, and a worker checks them against what it loads."""
+    """`weights` and `images` are digests; `make_cell` finds them, and a worker checks them against what it loads.
+
+    `looks` is how often the judge looks at a randomised defence; for any other model it is LOOKS, and means nothing.
+    """
 
     data: str
     images: str
@@ -43,6 +47,12 @@ class Cell:
     samples: range = field(compare=False)
     seed: int = 0
     precision: str = "float32"
+    looks: int = LOOKS
+
+    @property
+    def own_looks(self) -> dict[str, int]:
+        """The looks, where they are not LOOKS: what was stored before they could be chosen keeps its key."""
+        return {} if self.looks == LOOKS else {"looks": self.looks}
 
     @property
     def identity(self) -> Identity:
@@ -57,6 +67,7 @@ class Cell:
             "threat": str(self.threat),
             "seed": self.seed,
             "precision": self.precision,
+            **self.own_looks,
         }
 
     @property
@@ -71,6 +82,7 @@ class Cell:
         said += ["--samples", f"{self.samples.start}:{self.samples.stop}"]
         said += ["--seed", str(self.seed)] if self.seed else []
         said += ["--precision", self.precision] if self.precision != "float32" else []
+        said += ["--looks", str(self.looks)] if self.own_looks else []
         return shlex.join(["antiadv", "evaluate", *said])
 
 

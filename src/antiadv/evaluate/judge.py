@@ -3,10 +3,10 @@
     look(g, x)     scores of g and labels of f
     records(…)     what g says of x and of z, how far z is from x, and what the ledger says it cost
 
-A randomised defence is looked at `LOOKS` times, each with dice of its own, and what counts is the majority: it is
+A randomised defence is looked at `looks` times, each with dice of its own, and what counts is the majority: it is
 right where more than half of the looks are. The class in the record is the most frequent one, the true class only
 where it has that majority; confidences are means. The dice for x and for z are the same, so that an image left as it
-was is judged as it was. Any other model is looked at once.
+was is judged as it was; the first of many looks are those of few. Any other model is looked at once.
 
 Whatever an attack returned is first put into the box [0, 1]; what is not a number counts as the clean image. Whether
 z lies in the ball is not decided here: the record keeps the distance, and the measures compare it with a radius.
@@ -26,9 +26,7 @@ from antiadv.core.defence import Randomised, base_of
 from antiadv.core.draws import Draws
 from antiadv.core.errors import BadInput
 from antiadv.core.oracle import Engine, Ledger
-from antiadv.evaluate.cell import Record
-
-LOOKS = 10
+from antiadv.evaluate.cell import LOOKS, Record
 
 
 @dataclass(frozen=True)
@@ -57,6 +55,11 @@ class Look:
         votes = F.one_hot(self.scores.argmax(2), self.scores.shape[2]).sum(0)
         rest = votes.scatter(1, y[:, None], -1).argmax(1)
         return torch.where(self.majority(y), y, rest)
+
+
+def check_looks(looks: int) -> None:
+    if type(looks) is not int or looks < 1:  # True is no number of times
+        raise BadInput(f"looks must be a whole number, at least 1; found {looks!r}. Give for example {LOOKS}.")
 
 
 def look(model: nn.Module, x: Tensor, engine: Engine, dice: Draws, looks: int = LOOKS) -> Look:

@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterable, Set
 from antiadv import attacks, defences
 from antiadv.core import spec
 from antiadv.core.attack import Attack
+from antiadv.core.defence import Randomised
 from antiadv.core.errors import BadInput
 from antiadv.core.threat import Threat
-from antiadv.evaluate.cell import Cell, Job, make_threat, normal_attack, parse_samples
+from antiadv.evaluate.cell import LOOKS, Cell, Job, make_threat, normal_attack, parse_samples
+from antiadv.evaluate.judge import check_looks
 from antiadv.evaluate.speed import check_precision
 from antiadv.evaluate.world import World
 
@@ -30,9 +32,14 @@ def make_cell(
     data: str = "cifar10:test",
     seed: int = 0,
     precision: str = "float32",
+    looks: int = LOOKS,
     world: World | None = None,
 ) -> Cell:
-    """A cell, checked as far as can be without running it: names, options, access, norm, weights, samples."""
+    """A cell, checked as far as can be without running it: names, options, access, norm, weights, samples.
+
+    `looks` is how often a randomised defence is judged. Any other model is looked at once, so that its cell is the
+    same however many were asked for.
+    """
     world = World() if world is None else world
     attack = attacks.parse(attack) if isinstance(attack, str) else attack
     threat = make_threat(threat, attack)
@@ -46,10 +53,12 @@ def make_cell(
     dataset = world.data(data)
     dataset.labels((samples[0], samples[-1]))  # says what is missing, if anything is
     normal = defence if defence == defences.BARE else spec.read(defence, defences.DEFENCES, "defence").text()
-    world.defended(model, normal)
+    rolls = isinstance(world.defended(model, normal), Randomised)
     weights, said = world.weights(model), normal_attack(attack)
     check_precision(precision)
-    return Cell(data, dataset.digest, model, weights, normal, said, threat, samples, seed, precision)
+    check_looks(looks)
+    looks = looks if rolls else LOOKS
+    return Cell(data, dataset.digest, model, weights, normal, said, threat, samples, seed, precision, looks)
 
 
 def plan(cells: Iterable[Cell], done: Callable[[Cell], Set[int]], shard: int) -> list[Job]:

@@ -7,7 +7,7 @@ The attack searches through `engine`, in whatever precision; the judge looks in 
 search believes a sample fallen and the judge does not, that sample is searched again in float32, and that search
 counts: rounding never makes a defence look strong. Samples that the classifier gets wrong untouched are not attacked:
 nothing is left to break. Three sets of dice are made of the seed and a sample's number: the attack's, those of a
-randomised defence under attack, and the judge's.
+randomised defence under attack, and the judge's. The two engines are compared over equally many looks.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from antiadv.core.draws import Draws
 from antiadv.core.errors import BadInput
 from antiadv.core.oracle import Eager, Engine, Ledger, Oracle
 from antiadv.core.threat import Threat
-from antiadv.evaluate.cell import Job, Receipt, Record
-from antiadv.evaluate.judge import Look, look, records, tidy
+from antiadv.evaluate.cell import LOOKS, Job, Receipt, Record
+from antiadv.evaluate.judge import Look, check_looks, look, records, tidy
 from antiadv.evaluate.meter import Meter, aside
 from antiadv.evaluate.world import World
 
@@ -56,12 +56,14 @@ def confront(
     seed: int,
     engine: Engine | None = None,
     watch: Watch | None = None,
+    looks: int = LOOKS,
 ) -> tuple[Tensor, list[Record], Receipt]:
     """Attack every sample the classifier gets right, and judge. For a targeted threat y holds the targets."""
     check_base(model)
     check_images(x)
     check_labels(y, x)
     check_attack(attack, threat)
+    check_looks(looks)
     if ids.shape != y.shape:
         raise BadInput(f"ids must number the images, one each ({len(x)}); found {tuple(ids.shape)}. Or leave them out.")
     engine = Eager() if engine is None else engine
@@ -69,7 +71,11 @@ def confront(
     x, y, ids = x.detach().clamp(0, 1), y.to(x.device).long(), ids.to(x.device)
     with Meter(base_of(model)) as meter:
         dice = Draws.of(seed, ids)
-        clean = look(model, x, judge, dice.fold(JUDGE))
+
+        def judged(images: Tensor, engine: Engine) -> Look:
+            return look(model, images, engine, dice.fold(JUDGE), looks)
+
+        clean = judged(x, judge)
         for s in clean.scores:
             check_scores(s, x, y, ids)
         ledger = Ledger(len(x), threat.queries)
@@ -85,11 +91,11 @@ def confront(
         z = x.clone()
         if len(rows):
             z[rows] = search(rows, engine, ledger)
-        attacked = look(model, z, judge, dice.fold(JUDGE))
+        attacked = judged(z, judge)
         agreement, again = 1.0, 0
         if judge is not engine:
             with aside():
-                before, after = (look(model, images, engine, dice.fold(JUDGE)) for images in (x, z))
+                before, after = judged(x, engine), judged(z, engine)
             agreement = _agreement((before, clean), (after, attacked))
             believed = (after.majority(y) == threat.targeted) & (attacked.majority(y) != threat.targeted) & goal
             doubtful = (believed & (threat.ball.distance(x, z) <= threat.ball.reach)).nonzero().squeeze(1)
@@ -98,7 +104,7 @@ def confront(
                 second = Ledger(len(x), threat.queries)
                 z[doubtful] = search(doubtful, judge, second)
                 ledger.replace(doubtful.cpu(), second)
-                attacked = look(model, z, judge, dice.fold(JUDGE))
+                attacked = judged(z, judge)
         for s in attacked.scores:
             check_scores(s, x, ids=ids)
         facts = records(ids.tolist(), y, x, z, clean, attacked, threat.ball, ledger)
@@ -129,5 +135,5 @@ def run_shard(job: Job, world: World, engine: Engine | None = None, watch: Watch
     ids = torch.tensor(job.ids)
     attack = attacks.parse(cell.attack)
     engine = world.engine(cell.precision) if engine is None else engine
-    z, facts, receipt = confront(model, attack, cell.threat, x, y, ids, cell.seed, engine, watch)
+    z, facts, receipt = confront(model, attack, cell.threat, x, y, ids, cell.seed, engine, watch, cell.looks)
     return Result(job, facts, receipt, z.cpu())

@@ -197,7 +197,7 @@ class Store:
         words = {"data": data.canonical(cell.data), "images": cell.images}  # no folder of this machine
         words |= {"model": _portable(cell.model), "weights": cell.weights}
         words |= {"defence": cell.defence, "attack": cell.attack, "threat": str(cell.threat)}
-        whole = {**words, "seed": cell.seed, "precision": cell.precision}
+        whole = {**words, "seed": cell.seed, "precision": cell.precision, **cell.own_looks}
         said = {"format": FORMAT, "key": folder.name, "cell": whole, "identity": cell.identity}
         folder.mkdir(parents=True, exist_ok=True)
         lines = [f" {json.dumps(key)}: {json.dumps(value)}" for key, value in said.items()]

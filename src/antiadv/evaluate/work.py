@@ -112,7 +112,7 @@ class Work:
     def _raises(self, model: torch.nn.Module, x: torch.Tensor, i: torch.Tensor, job: Job) -> bool:
         here = self.world.device
         try:
-            look(model, x.to(here), Eager(1), Draws.of(job.cell.seed, i.to(here)).fold(JUDGE))
+            look(model, x.to(here), Eager(1), Draws.of(job.cell.seed, i.to(here)).fold(JUDGE), job.cell.looks)
         except Exception:
             return True
         return False

@@ -29,6 +29,7 @@ from antiadv.report.sheet import Entry, Sheet, code, measured, of_grid
 from antiadv.report.sheet import count as counted
 from antiadv.report.summary import by_defence, headline
 from antiadv.report.table import Row, rows, searched
+from antiadv.report.temperature import beside
 
 LAYER, TITLE, OTHER = "anti_adversary", "What the anti-adversary layer is worth", "What the attacks found"
 NUMBERS = ("n", "clean %", "robust %", "median queries", "gain", "× queries")
@@ -51,7 +52,7 @@ def whole(
     source = Source() if source is None else source
     facts = store if isinstance(store, Store) else Store(store)
     found = rows(facts)
-    made, shelf = report_of(found), Shelf(facts)
+    made, shelf = report_of(found, beside(facts.root)), Shelf(facts)
     receipts = [facts.receipts(row.cell) for row in found]
     asked = {name: fill(experiments.find(name).layout(source), shelf) for name in names or experiments.EXPERIMENTS}
     tables = {name: filled for name, filled in asked.items() if filled.used}
