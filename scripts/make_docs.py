@@ -1,6 +1,6 @@
 """Write the pages that are made of facts: the zoo (its cards), the catalogue (registries), the flags (what a report
-says of them), the theory (experiments), parity and benchmarks (stored comparisons), the paper's tables (stored runs)
-and, between its two marks, the README's headline.
+says of them), the theory (experiments), parity and benchmarks (stored comparisons), confidence (stored measurements),
+the paper's tables (stored runs) and, between its two marks, the README's headline.
 
 make_docs.py            write what differs
 make_docs.py --check    say what differs, and fail
@@ -16,9 +16,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from antiadv import attacks, experiments, models, theory
+from antiadv import attacks, defences, experiments, models, theory
 from antiadv.cli import catalogue
+from antiadv.core import spec
 from antiadv.models import Card
+from antiadv.report import temperature
 from antiadv.report.explained import EXPLAINED, Explanation
 from antiadv.train import interval
 
@@ -251,7 +253,8 @@ Are these attacks as strong as other people's? Attack by attack, ours and theirs
 the embedded CIFAR-10 slice, the same ball, in one process. This page is generated from `results/parity` (`make docs`),
 where every comparison is one file of facts by sample, written by `benchmarks/parity.py`.
 
-- Both sides' images are judged by the same code: put into [0, 1], labelled by the network in float32, and measured.
+- Both sides search in one precision, float32 unless the command below says another, and both sides' images are judged
+  by the same code: put into [0, 1], labelled by the network in float32, and measured.
   Samples that the network gets wrong untouched are not attacked, and count as broken for both.
 - *queries* are images sent through the network, *backward* those that a gradient was taken for, ours / theirs: counted
   by hooks on the network, whatever either side says of itself. Ours never asks again about a sample that is fooled;
@@ -537,12 +540,138 @@ def answered(met: bool) -> str:
     return "yes" if met else "**no**"
 
 
+CONFIDENCE = """# What it does to confidence
+
+A score is a promise: of the answers given with 80 % confidence, 80 % should be right. The layer makes a network surer
+of its own label, and does not ask whether the label is right. So it may mend one that is less sure than it is right, as
+robust training leaves them, and harms one that is too sure already. Whoever returns scores should know which they have:
+`antiadv verdict` says it of your network and images. This page is generated from `results/confidence.json`
+(`make docs`), written by `scripts/measure_confidence.py`.
+
+- *calibration error*: how far confidence and accuracy are apart, on average over 15 equal bins of confidence. It sees
+  no direction, and on finitely many samples it is never quite 0: a few hundredths can be chance.
+- *log-loss*: −log of the probability given to the true class, on average. It pays for being sure and wrong.
+- *mean confidence*: the probability of the class that is named. Beside the accuracy it says which way a network errs.
+- *bare*: f. *scaled*: f(x) / T, the cheap alternative (Guo et al., ICML 2017), one number fitted on the other half of
+  the samples, each half in turn. It costs no pass and moves no label, and it is no answer to any attacker.
+- {steps}: the layer, g(x) = f(x + γ) with K = 2 steps of that size. *labels kept*: the share of
+  the images on which g names what f does.
+
+{summary}
+
+## Calibration error
+
+{error}
+## Log-loss
+
+{loss}
+## Mean confidence, accuracy and labels
+
+In per cent.
+
+{confidence}
+## How it was made
+
+On clean test images, in float32 on one thread of a CPU; the digests of weights and images and the versions are in the
+file. What is stored is not run again. `compact:self_ensemble` is measured without its noise.
+
+{commands}
+"""
+
+Measured = dict[str, dict[str, Any]]  # of a network: by what stands before the scores, their calibration
+BARE, SCALED = defences.BARE, temperature.SCALED
+
+
+def confidence_page() -> str:
+    facts, cards = temperature.stored(ROOT / "results" / temperature.FILE), models.cards()
+    known = {c.spec: facts[c.spec] for c in cards if facts.get(c.spec, {}).get("weights") == c.weights}
+    if not known:
+        raise SystemExit("no confidence is stored of any network; run scripts/measure_confidence.py first.")
+    found: dict[str, Measured] = {name: of["found"] for name, of in known.items()}
+    titles = {BARE: "bare", SCALED: "scaled"} | {text: alpha(text) for text in layers(found)}
+
+    def shown(what: str, scale: float = 1, digits: int = 3) -> list[dict[str, str]]:
+        return [
+            {"network": f"`{name}`", "n": f"{of[BARE]['n']}"}
+            | {title: f"{scale * of[side][what]:.{digits}f}" for side, title in titles.items()}
+            for name, of in found.items()
+        ]
+
+    sure = shown("confidence", 100, 1)
+    for row, of in zip(sure, found.values(), strict=True):
+        row["accuracy of f"] = f"{100 * of[BARE]['accuracy']:.1f}"
+        row |= {f"of g, {titles[g]}": f"{100 * of[g]['accuracy']:.1f}" for g in layers(found)}
+        row |= {f"labels kept, {titles[g]}": f"{100 * of[g]['unchanged'] / of[g]['n']:.1f}" for g in layers(found)}
+    commands = "\n".join(dict.fromkeys(f"- `{of['command']}`" for of in known.values()))
+    return CONFIDENCE.format(
+        steps=", ".join(f"*{alpha(text)}*" for text in layers(found)),
+        summary=leanings(found),
+        error=table(shown("error")),
+        loss=table(shown("loss")),
+        confidence=table(sure),
+        commands="\n\n".join([commands, *not_yet([c.spec for c in cards if c.spec not in known])]).rstrip(),
+    )
+
+
+def layers(found: dict[str, Measured]) -> list[str]:
+    return [side for side in next(iter(found.values())) if side not in (BARE, SCALED)]
+
+
+def alpha(text: str) -> str:
+    return f"α = {spec.read(text, defences.DEFENCES, 'defence').options['step_size']:g}"
+
+
+def leanings(found: dict[str, Measured]) -> str:
+    """By which way the bare networks err, what scaling and the layer do to them."""
+    under = {name: of for name, of in found.items() if of[BARE]["confidence"] < of[BARE]["accuracy"]}
+    over = {name: of for name, of in found.items() if name not in under}
+    best = sum(of[SCALED]["loss"] <= min(of[g]["loss"] for g in layers(found)) for of in found.values())
+    said = [f"**Scaling by a temperature has a smaller log-loss than the layer on {best} of {len(found)} networks.**"]
+    for title, some in (("Less sure than right", under), ("Surer than right", over)):
+        if some:
+            names = ", ".join(f"`{name}`" for name in some)
+            head = f"**{title}, {len(some)} of {len(found)}:** {names}. Bare, {ranges(some, BARE)}."
+            said.append(filled(head) + "\n\n" + "\n".join(leaning(some)))
+    return "\n\n".join(said)
+
+
+def leaning(some: dict[str, Measured]) -> Iterable[str]:
+    yield filled(f"- Scaled, {ranges(some, SCALED)}.", "  ")
+    for text in layers(some):
+        past = sum(of[text]["confidence"] > of[text]["accuracy"] for of in some.values())
+        least = min(of[text]["unchanged"] / of[text]["n"] for of in some.values())
+        lost = max(of[BARE]["accuracy"] - of[text]["accuracy"] for of in some.values())
+        labels = (
+            "Every label is kept" if least == 1 else f"Labels are kept on {100 * least:.1f} % of the images or more"
+        )
+        fall = f", and accuracy falls by up to {100 * lost:.1f} points" if lost > 0 else ""
+        found = f"{ranges(some, text)}; it leaves {past} of {len(some)} surer than right"
+        yield filled(f"- Behind the layer, {alpha(text)}, {found}. {labels}{fall}.", "  ")
+
+
+def ranges(some: dict[str, Measured], side: str) -> str:
+    """From the least to the greatest, and on how many it is smaller than bare."""
+
+    def said(what: str) -> str:
+        values = [of[side][what] for of in some.values()]
+        ends = dict.fromkeys(f"{value:.3f}" for value in (min(values), max(values)))
+        fewer = sum(of[side][what] < of[BARE][what] for of in some.values())
+        return " to ".join(ends) + (f" (smaller on {fewer} of {len(some)})" if side != BARE else "")
+
+    return f"the calibration error is {said('error')} and the log-loss {said('loss')}"
+
+
+def filled(text: str, indent: str = "") -> str:
+    return textwrap.fill(text, 120, subsequent_indent=indent, break_on_hyphens=False)
+
+
 PAGES = {
     "docs/zoo.md": zoo,
     "docs/catalogue.md": lists,
     "docs/flags.md": flags,
     "docs/parity.md": parity,
     "docs/benchmarks.md": benchmarks,
+    "docs/confidence.md": confidence_page,
     "docs/theory.md": theory_page,
     "docs/reproduction.md": reproduction,
     "README.md": readme,

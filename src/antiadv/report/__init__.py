@@ -6,13 +6,16 @@ report(store)  →  Report: rows, flags, verdict, and their text; `print(report(
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from antiadv.evaluate.store import Store
 from antiadv.report.flags import Flag, flags
+from antiadv.report.measures import Calibration
 from antiadv.report.render import html, markdown
 from antiadv.report.table import Row, alike, fullest, rows
+from antiadv.report.temperature import Digests, beside
 from antiadv.report.verdict import Confidence, Level, confidence, levels, verdict
 
 
@@ -42,13 +45,14 @@ class Report:
         return {**parts, "verdict": self.verdict}
 
 
-def report_of(found: list[Row]) -> Report:
+def report_of(found: list[Row], scaled: Mapping[Digests, Calibration] | None = None) -> Report:
     """All that can be said of these rows; what is compared was searched in whatever precision."""
     best = fullest(found)
     same = [dataclasses.replace(row, cell=alike(row.cell)) for row in best]
-    return Report(found, verdict(same), levels(same), flags(best), confidence(same))
+    return Report(found, verdict(same), levels(same), flags(best), confidence(same, scaled))
 
 
 def report(store: Store | str | Path) -> Report:
     """Everything the store holds, as rows with intervals, the warning signs, and the verdict on each defence."""
-    return report_of(rows(store if isinstance(store, Store) else Store(store)))
+    facts = store if isinstance(store, Store) else Store(store)
+    return report_of(rows(facts), beside(facts.root))

@@ -15,7 +15,7 @@ it ends beyond ten points, the samples are too few to tell.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ from antiadv.core.threat import Access
 from antiadv.report.flags import stands
 from antiadv.report.measures import Calibration, Difference, Ratio, calibration, difference, paired, soonest_ratio
 from antiadv.report.table import Row, bare_cell, level
+from antiadv.report.temperature import Digests
 
 WHO = {
     Access.LABELS: "an attacker who sees labels",
@@ -168,23 +169,34 @@ def _listed(parts: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class Confidence:
-    """What the scores of clean images are worth, bare and behind the defence, on the same samples."""
+    """What the scores of clean images are worth, bare and behind the defence, on the same samples.
+
+    `scaled` are the bare scores divided by a fitted temperature, where that was measured, on samples of its own.
+    """
 
     data: str
     model: str
     defence: str
     bare: Calibration
     defended: Calibration
+    scaled: Calibration | None = None
 
     def __str__(self) -> str:
-        return f"Confidence on clean images: {self.model} has {self.bare}; behind {self.defence}, {self.defended}."
+        said = f"Confidence on clean images: {self.model} has {self.bare}; behind {self.defence}, {self.defended}"
+        if self.scaled is None:
+            return f"{said}."
+        return f"{said}; bare, but scaled by a fitted temperature, {self.scaled} ({self.scaled.n} samples)."
 
     def json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 
 
-def confidence(rows: Sequence[Row]) -> list[Confidence]:
-    """For each data set, model and defence beside its bare classifier; the pair with the most samples speaks."""
+def confidence(rows: Sequence[Row], scaled: Mapping[Digests, Calibration] | None = None) -> list[Confidence]:
+    """For each data set, model and defence beside its bare classifier; the pair with the most samples speaks.
+
+    `scaled` is what is known of scaling by a temperature: `report/temperature.py`.
+    """
+    cheap = scaled or {}
     bare = {r.cell: r for r in rows}
     best: dict[tuple[str, str, str], Pair] = {}
     for r in rows:
@@ -192,7 +204,10 @@ def confidence(rows: Sequence[Row]) -> list[Confidence]:
             place = r.cell.data, r.cell.model, r.cell.defence
             if place not in best or len(r.records) > len(best[place][1].records):
                 best[place] = (before, r)
-    return [Confidence(*place, *_common(*pair)) for place, pair in best.items()]
+    return [
+        Confidence(*place, *_common(*pair), cheap.get((pair[0].cell.weights, pair[0].cell.images)))
+        for place, pair in best.items()
+    ]
 
 
 def _common(bare: Row, defended: Row) -> tuple[Calibration, Calibration]:

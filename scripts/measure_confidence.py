@@ -1,0 +1,140 @@
+"""Measure what the layer does to the confidence of every network of the zoo, with temperature scaling beside it.
+
+    measure_confidence.py --store results/confidence.json [--samples 0:1000] [--dir DATA]      what is stored stays
+
+    none           f(x)                        the bare network
+    temperature    f(x) / T                    T fitted on the other half of the samples, each half in turn
+    the layer      g(x) = f(x + γ)             by its text, and on how many samples it leaves the label of f
+
+Of each the calibration error (15 bins), the log-loss, the mean confidence and the accuracy on clean images, in float32
+on the CPU. A network is measured anew only where the digest of its weights or images, the samples or the layer changed.
+A network that was trained with noise is measured without it: as loaded it is silent, and a function of its input.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any  # what a json file holds
+
+import torch
+from torch import Tensor, nn
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))  # the package need not be installed here
+sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks"))
+
+from filing import put
+
+from antiadv import defences, models
+from antiadv.core.errors import AntiadvError, BadInput
+from antiadv.data import Dataset
+from antiadv.evaluate import World
+from antiadv.evaluate.cell import parse_samples
+from antiadv.evaluate.meter import revision, versions
+from antiadv.experiments.trial import FITTED, scaled
+from antiadv.models import Card
+from antiadv.report.measures import Calibration, calibrated
+from antiadv.report.temperature import FILE, FORMAT, SCALED, stored
+
+LAYERS = ("anti_adversary:steps=2,step_size=0.15", "anti_adversary:steps=2,step_size=0.01")
+BATCH = 100
+
+Facts = dict[str, Any]
+
+
+def identity(card: Card, images: Dataset, samples: range, world: World) -> Facts:
+    """All that decides the numbers: where it equals what is stored, there is nothing to run."""
+    return {
+        "format": FORMAT,
+        "model": card.spec,
+        "weights": world.weights(card.spec),
+        "data": images.name,
+        "images": images.digest,
+        "samples": f"{samples.start}:{samples.stop}",
+        "layers": [defences.full_text(layer) for layer in LAYERS],
+    }
+
+
+def measure(net: nn.Module, x: Tensor, y: Tensor) -> Facts:
+    """What is found of f, of f scaled, and of g."""
+    bare = answers(net, x)
+    cheap = scaled(net, x, y, BATCH)
+    if cheap is None:
+        raise BadInput(f"a temperature is fitted on {FITTED} samples at least; found {len(x)}. Ask for more.")
+    found = {defences.BARE: vars(said(bare, y)), SCALED: vars(cheap)}
+    for layer in LAYERS:
+        s = answers(defences.wrap(layer, net), x)
+        found[layer] = {**vars(said(s, y)), "unchanged": int((s.argmax(1) == bare.argmax(1)).sum())}
+    return found
+
+
+@torch.no_grad()
+def answers(model: nn.Module, x: Tensor) -> Tensor:
+    return torch.cat([model(part).double() for part in x.split(BATCH)])
+
+
+def said(s: Tensor, y: Tensor) -> Calibration:
+    p = s.softmax(1)
+    truth = p.gather(1, y[:, None]).squeeze(1)
+    return calibrated(list(zip(p.amax(1).tolist(), truth.tolist(), (s.argmax(1) == y).tolist(), strict=True)))
+
+
+def measure_all(cards: Iterable[Card], path: Path, samples: range, directory: str | None = None) -> int:
+    """Measure and file what is not stored, network by network; how many could not be measured."""
+    found, refused, world = stored(path), 0, World("cpu")
+    for card in cards:
+        began = time.monotonic()
+        try:
+            images = world.data(f"{card.data['name']}:test" + (f",dir={directory}" if directory else ""))
+            asked = identity(card, images, samples, world)
+            if asked.items() <= found.get(card.spec, {}).items():
+                print(f"{card.spec}: stored", flush=True)
+                continue
+            seen = measure(world.model(card.spec), images.images(samples), images.labels(samples))
+        except AntiadvError as error:  # the other networks do not depend on it
+            print(f"{card.spec}: {error}", flush=True)
+            refused += 1
+            continue
+        found[card.spec] = {**asked, "found": seen, **made(samples, directory)}
+        put(found, path)
+        print(f"{card.spec}: {_short(seen)}; {time.monotonic() - began:.0f} s", flush=True)
+    return refused
+
+
+def made(samples: range, directory: str | None) -> Facts:
+    """How: the folder of the data is left out, being another one on every machine."""
+    said = f"--samples {samples.start}:{samples.stop}" + " --dir DATA" * (directory is not None)
+    return {
+        "command": f"scripts/measure_confidence.py --store results/confidence.json {said}",
+        "device": "cpu",
+        "precision": "float32",
+        "threads": torch.get_num_threads(),
+        "versions": versions(),
+        "revision": revision(),
+    }
+
+
+def _short(seen: Mapping[str, Facts]) -> str:
+    return "error " + ", ".join(f"{of['error']:.3f} ({name})" for name, of in seen.items())
+
+
+def main() -> int:
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--store", type=Path, default=Path("results", FILE))
+    p.add_argument("--samples", default="0:1000")
+    p.add_argument("--dir", help="the folder of imported data sets")
+    a = p.parse_args()
+    torch.set_num_threads(1)  # sums in one order; and where others work too, threads would wait for each other
+    torch.use_deterministic_algorithms(True)
+    try:
+        return 1 if measure_all(models.cards(), a.store, parse_samples(a.samples), a.dir) else 0
+    except (AntiadvError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
