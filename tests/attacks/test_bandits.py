@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 import antiadv
-from antiadv.attacks.score_based.bandits import EDGE, PUBLISHED, Bandits, Setting, climb, estimate, up
+from antiadv.attacks.score_based import bandits
+from antiadv.attacks.score_based.bandits import EDGE, PUBLISHED, Bandits, Setting, changes, climb, estimate, up
 from antiadv.attacks.score_based.nes import published_updates
 from antiadv.core.draws import Draws
 from antiadv.core.errors import BadSpec
@@ -61,7 +62,8 @@ def test_from_no_prior_the_estimate_is_the_slope_along_the_probe() -> None:
     n, setting = 5, Setting(step_size=0.2, prior_step=1, exploration=0.5, sigma=0.1)
     a = torch.randn((3, 6, 8), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     z, v = torch.full((n, 3, 6, 8), 0.5, dtype=torch.float64), torch.zeros(n, 3, 3, 5, dtype=torch.float64)
-    g, e = estimate(lambda z: (z * a).flatten(1).sum(1), z, v, Draws.of(0, torch.arange(n)), setting)
+    both = changes(Draws.of(0, torch.arange(n)), range(3, 4), v, setting.exploration)[:, 0]
+    g, e = estimate(lambda z: (z * a).flatten(1).sum(1), z, v, both, setting), both[:, 0]
     wide = up(e, 6, 8).flatten(1)
     slope = 2 * (wide @ a.flatten()) / wide.norm(dim=1) / 0.5
     torch.testing.assert_close(g, slope.view(-1, 1, 1, 1) * e)
@@ -94,6 +96,47 @@ def test_an_iteration_learns_first_and_steps_with_what_it_learnt(p: float) -> No
     assert [len(a) for a in asked.images] == [6, 3, 6, 3]  # pair, look, pair, look
     torch.testing.assert_close(asked.images[-1], z)
     assert ledger.queries.tolist() == [6] * 3
+
+
+def test_changes_drawn_ahead_are_those_of_each_step() -> None:
+    draws, v = Draws.of(0, torch.arange(4)), torch.zeros(4, 2, 3, 5)
+    ahead = changes(draws, range(5, 8), v, 0.5)
+    for k, t in enumerate(range(5, 8)):
+        e = 0.5 * draws.fold(t).normal(2, 3, 5) / math.sqrt(30)
+        assert torch.equal(ahead[:, k, 0], e)
+        assert torch.equal(ahead[:, k, 1], -e)
+
+
+@pytest.mark.parametrize("ball", [antiadv.Linf(0.15), antiadv.L2(0.12)], ids=str)
+@pytest.mark.parametrize(("ahead", "dice"), [(1, 1 << 20), (7, 1 << 20), (64, 1), (64, 500)])
+def test_however_many_are_drawn_ahead_the_updates_are_the_same(
+    ball: antiadv.Ball, ahead: int, dice: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toy = halfspace(ball.p, n=5, shape=(3, 6, 6))
+    whole = antiadv.attack(toy.model, toy.x, toy.y, "bandits:tile=4", ball, queries=600)
+    assert len({r.queries for r in whole.records}) > 2  # samples fall one by one
+    monkeypatch.setattr(bandits, "AHEAD", ahead)
+    monkeypatch.setattr(bandits, "DICE", dice)
+    again = antiadv.attack(toy.model, toy.x, toy.y, "bandits:tile=4", ball, queries=600)
+    assert torch.equal(again.images, whole.images)
+    assert again.records == whole.records
+
+
+@pytest.mark.parametrize(
+    ("p", "shape", "queries"),
+    [
+        (math.inf, (3, 8, 8), [3000, 2481, 2643, 2217, 2346, 3000]),
+        (math.inf, (2, 7, 5), [675, 363, 1014, 792, 612, 594]),
+        (2, (3, 8, 8), [873, 573, 624, 606, 621, 564]),
+        (2, (2, 7, 5), [228, 324, 336, 279, 264, 216]),
+    ],
+)
+def test_it_has_not_changed_since_its_first_edition(p: float, shape: tuple[int, ...], queries: list[int]) -> None:
+    """Counted with edition 1 when each step looked its samples up; raise the edition if these are to change."""
+    toy = halfspace(p, n=6, shape=shape)
+    outcome = antiadv.attack(toy.model, toy.x, toy.y, "bandits", antiadv.Ball(p, 1.25 * toy.distance), queries=3000)
+    assert [r.queries for r in outcome.records] == queries
+    assert Bandits.edition == 1
 
 
 class Heard(nn.Module):

@@ -162,6 +162,14 @@ def test_a_confident_sample_still_has_a_slope() -> None:
     assert (outcome.images - x).mean() > 0.05
 
 
+def test_it_has_not_changed_since_its_first_edition() -> None:
+    """Counted with edition 1 when each step looked its samples up; raise the edition if these are to change."""
+    toy = halfspace(2, n=6, shape=(2, 7, 5))
+    outcome = antiadv.attack(toy.model, toy.x, toy.y, "nes:probes=5", antiadv.L2(1.25 * toy.distance), queries=3000)
+    assert [r.queries for r in outcome.records] == [198, 209, 308, 231, 297, 330]
+    assert NES.edition == 1
+
+
 @pytest.mark.parametrize("bad", ["probes=0", "sigma=0", "step_size=-1", "steps=-1"])
 def test_bad_options_are_refused(bad: str) -> None:
     with pytest.raises(BadSpec):

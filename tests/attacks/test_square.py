@@ -45,6 +45,16 @@ def test_linf_has_not_changed_since_its_first_edition(shape: tuple[int, ...], qu
     assert Square.edition == 1
 
 
+@pytest.mark.parametrize(
+    ("shape", "queries"), [((3, 8, 8), [293, 307, 388, 368, 240, 213]), ((2, 7, 5), [197, 239, 217, 53, 141, 24])]
+)
+def test_nor_has_l2(shape: tuple[int, ...], queries: list[int]) -> None:
+    """Counted when each proposal was drawn by itself."""
+    toy = halfspace(2, n=6, shape=shape)
+    outcome = antiadv.attack(toy.model, toy.x, toy.y, "square", antiadv.L2(2.5 * toy.distance), queries=3000)
+    assert [r.queries for r in outcome.records] == queries
+
+
 # ---------------------------------------------------------------- L2
 
 
@@ -68,16 +78,19 @@ def mounds(side: int) -> Tensor:
 
 @pytest.mark.parametrize("side", [1, 2, 3, 5, 7, 11, 29])
 def test_the_mounds_are_as_defined(side: int) -> None:
-    place = torch.arange(side)
     like = torch.zeros((1, 1, side, side), dtype=torch.float64)
-    found = square._mounds(place[:, None], place[None, :], torch.tensor(side), like)
-    torch.testing.assert_close(found, mounds(side))
+    torch.testing.assert_close(square._mounds(side, like), mounds(side))
 
 
 def test_the_mounds_are_tallest_in_the_middle() -> None:
     """By hand for side 5: halves of 2 and 3 columns, each a mound of 1/9 + 1/4 + 1 around row 2."""
     assert mounds(5)[2].tolist() == pytest.approx([1 / 9 + 1 / 4, 49 / 36, -13 / 36, -49 / 36, -13 / 36])
     assert mounds(5)[0].tolist() == pytest.approx([1 / 9] * 2 + [-1 / 9] * 3)
+
+
+def planned(draws: Draws, x: Tensor, ball: Ball, sides: Tensor) -> square.Plan:
+    """One proposal of each sample."""
+    return tuple(p[:, 0] for p in square._windows(draws, x, ball, sides))
 
 
 @pytest.mark.parametrize("shape", [(3, 32, 32), (1, 4, 4), (3, 12, 30), (2, 7, 2)])
@@ -87,8 +100,8 @@ def test_start_and_proposals_lie_on_the_sphere_inside_the_box(shape: tuple[int, 
     z = square._tiles(x, ball, draws)
     assert torch.allclose(ball.distance(x, z), torch.tensor(0.3, dtype=torch.float64))
     for t, side in enumerate((min(shape[1:]), 3, 1)):
-        sides = torch.full((1, 1, 1, 1), min(side, *shape[1:]))
-        z = square._exchange(x, z, ball, square._roll_twice(draws.fold(t + 1), shape[0]), sides)
+        sides = torch.full((1, 1, 1, 1, 1), min(side, *shape[1:]))
+        z = square._exchange(x, z, ball, planned(draws.fold(t + 1), x, ball, sides))
         moved = ball.distance(x, z)
         assert (moved <= 0.3 + 1e-12).all()
         assert side == 1 or torch.allclose(moved, torch.tensor(0.3, dtype=torch.float64))
@@ -112,11 +125,10 @@ def test_an_exchange_moves_all_of_one_window_and_all_of_the_unused_norm_to_anoth
     dice = Draws.of(3, torch.arange(n))
     x = torch.full((n, 3, 16, 16), 0.5, dtype=torch.float64)
     z = ball.project(x, x + 0.01 * dice.fold(9).normal(3, 16, 16).double())
-    d, sides = z - x, torch.full((1, 1, 1, 1), side)
-    rolled = square._roll_twice(dice, 3)
-    new = square._exchange(x, z, ball, rolled, sides) - x
-    to, _, _ = square._window(*rolled[:2], sides, 16, 16)
-    out, _, _ = square._window(*rolled[2:4], sides, 16, 16)
+    d = z - x
+    plan = planned(dice, x, ball, torch.full((1, 1, 1, 1, 1), side))
+    new = square._exchange(x, z, ball, plan) - x
+    to, out = plan[0] & plan[1], plan[2] & plan[3]
     assert (to.flatten(1).sum(1) == side**2).all()
     rest = (~(to | out)).expand_as(d)
     torch.testing.assert_close(new[rest], d[rest])
@@ -158,9 +170,10 @@ def test_rescaling_runs_the_schedule_over_each_samples_own_budget(ball: Ball) ->
     sides: list[list[int]] = []
 
     class Watched(Square):
-        def _sides(self, t: int, ahead: Tensor | None, x: Tensor, *, odd: bool) -> Tensor:
-            sides.append(super()._sides(t, ahead, x, odd=odd).flatten().tolist())
-            return super()._sides(t, ahead, x, odd=odd)
+        def _sides(self, steps: range, paid: Tensor | None, x: Tensor, *, odd: bool) -> Tensor:
+            found = super()._sides(steps, paid, x, odd=odd)
+            sides.extend(found.flatten(1).T.tolist())
+            return found
 
     ledger = Ledger(4, 101)
     ledger.queries[1] = 50  # an earlier attack has spent half of it
@@ -169,15 +182,15 @@ def test_rescaling_runs_the_schedule_over_each_samples_own_budget(ball: Ball) ->
     assert ledger.queries.tolist() == [101] * 4
     odd = ball.p == 2
     plain = Square()
-    assert [s[0] for s in sides] == [plain.side(t * 100, 12, 12, odd=odd) for t in range(100)]
+    assert [s[0] for s in sides[:100]] == [plain.side(t * 100, 12, 12, odd=odd) for t in range(100)]
     assert [s[1] for s in sides[:50]] == [plain.side(t * 200, 12, 12, odd=odd) for t in range(50)]
 
 
 @pytest.mark.parametrize("odd", [False, True])
 def test_rescaled_over_its_own_length_the_schedule_is_the_plain_one(odd: bool) -> None:
-    x, ahead = torch.zeros(1, 3, 32, 32), torch.tensor([square.HORIZON])
+    x, paid = torch.zeros(1, 3, 32, 32), torch.tensor([square.HORIZON])
     for t in BREAKS:
-        assert Square()._sides(t, ahead, x, odd=odd).item() == Square().side(t, 32, 32, odd=odd)
+        assert Square()._sides(range(t, t + 1), paid, x, odd=odd).item() == Square().side(t, 32, 32, odd=odd)
 
 
 @pytest.mark.parametrize("p", [2, math.inf])
@@ -208,6 +221,7 @@ def test_dice_rolled_ahead_are_those_of_each_step(ball: antiadv.Ball, monkeypatc
     net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 4)).eval()
     y = net(x).argmax(1)
     whole = antiadv.attack(net, x, y, "square:steps=40", ball)
-    for ahead in (1, 7):
+    for ahead, lines in ((1, square.LINES), (7, square.LINES), (64, 1), (64, 5 * 3 * 16)):
         monkeypatch.setattr(square, "AHEAD", ahead)
+        monkeypatch.setattr(square, "LINES", lines)
         assert torch.equal(antiadv.attack(net, x, y, "square:steps=40", ball).images, whole.images)

@@ -70,6 +70,12 @@ def test_repeat_gives_dice_of_their_own() -> None:
     assert torch.equal(many[torch.arange(4, 8)].keys, dice(3)[torch.tensor([1])].repeat(4).keys)
 
 
+def test_a_block_of_steps_holds_the_dice_of_each() -> None:
+    block = dice(5).repeat(4, first=9).keys.view(5, 4)
+    for k in range(4):
+        assert torch.equal(block[:, k], dice(5).fold(9 + k).keys)
+
+
 def test_distributions() -> None:
     d = dice(200)
     assert stats.kstest(d.uniform(500).flatten().numpy(), "uniform").pvalue > 1e-3
@@ -138,6 +144,7 @@ class TestOnCuda:
         for fold in (0, 7, -3, 2**62, torch.arange(64) * 3):
             here, there = dice().fold(fold), cuda(dice()).fold(fold)
             assert torch.equal(there.keys.cpu(), here.keys)
+            assert torch.equal(there.repeat(5, 3).keys.cpu(), here.repeat(5, 3).keys)
             assert torch.equal(getattr(there, kind)(3, 5, 5).cpu(), getattr(here, kind)(3, 5, 5))
 
     def test_normals_agree_to_the_last_places(self, fused: bool) -> None:

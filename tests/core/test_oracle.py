@@ -77,6 +77,16 @@ def test_many_candidates_a_sample_and_repeated_rows_are_all_charged() -> None:
         o.scores(torch.cat([TOY.x, TOY.x[:1]]))
 
 
+def test_a_row_named_twice_must_be_able_to_pay_twice() -> None:
+    o, ledger = oracle(queries=3)
+    o.scores(TOY.x)
+    o.gradient(TOY.x, ce, TOY.y)
+    with pytest.raises(BudgetSpent, match="allows 3 queries per sample; 4 were asked"):
+        o[torch.tensor([5, 2, 2])].gradient(TOY.x[[5, 2, 2]], ce, TOY.y[[5, 2, 2]])
+    assert ledger.queries.tolist() == [2] * 6
+    assert ledger.gradients.tolist() == [1] * 6
+
+
 @pytest.mark.parametrize("batch", [1, 4, 100])
 def test_micro_batches_change_nothing(batch: int) -> None:
     o, _ = oracle(batch=batch)

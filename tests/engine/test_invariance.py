@@ -203,7 +203,7 @@ def test_progress_counts_nobody_fooled_from_outside_the_ball(tmp_path: Path):
 
 def test_progress_shows_queries_before_the_first_shard_is_done(tmp_path: Path):
     told: list[Progress] = []
-    run(tmp_path, [asked("square:steps=700", "none")], shard=300, progress=told.append)
+    run(tmp_path, [asked("square:steps=4000", "none")], shard=300, progress=told.append)
     early = [p.overall for p in told if p.overall.done == 0]
     assert early, "the run takes well over a tenth of a second"
     assert early[-1].queries > early[0].queries

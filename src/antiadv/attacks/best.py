@@ -29,7 +29,8 @@ class Best:
         return rows[solvent(self._oracle, rows)]
 
     def offer(self, rows: Tensor, z: Tensor, s: Tensor) -> Tensor:
-        m, fooled = self._oracle.margin(s, self._y[rows]), self._oracle.fooled(s, self._y[rows])
+        y = self._y[rows]
+        m, fooled = self._oracle.margin(s, y), self._oracle.fooled(s, y)
         better = fooled | (m < self.m[rows])
         self.z[rows] = torch.where(per_row(better, z), z, self.z[rows])
         self.m[rows] = torch.where(better, m.to(self.m), self.m[rows])
@@ -41,4 +42,7 @@ def solvent(oracle: Oracle, rows: Tensor) -> Tensor:
     """Which of these rows of the oracle can pay for a query."""
     if oracle.threat.queries is None:
         return torch.ones_like(rows, dtype=torch.bool)
-    return (oracle[rows].left() > 0).to(rows.device)
+    able = oracle.left() > 0
+    if able.all():  # the host knows it of all samples, and need not ask the device which are meant
+        return torch.ones_like(rows, dtype=torch.bool)
+    return able[rows.cpu()].to(rows.device)

@@ -39,9 +39,10 @@ class Closest:
 
     def offer(self, rows: Tensor, z: Tensor, s: Tensor) -> Tensor:
         """`s` are the scores, or labels, that the oracle gave for z."""
-        fooled = self.oracle.fooled(s, self.y[rows])
+        y = self.y[rows]
+        fooled = self.oracle.fooled(s, y)
         if s.ndim == 2 and self.ball.eps < math.inf:  # where the first that fools ends it, a tie may be the judge's
-            fooled &= self.oracle.margin(s, self.y[rows]).abs() > TIE * s.abs().amax(1)
+            fooled &= self.oracle.margin(s, y).abs() > TIE * s.abs().amax(1)
         self.keep(rows, z, fooled, self.ball.distance(self.x[rows], z))
         return self.going(rows)
 

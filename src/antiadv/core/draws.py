@@ -65,7 +65,7 @@ class Draws:
     def __len__(self) -> int:
         return len(self.keys)
 
-    def __getitem__(self, rows: Tensor) -> Draws:
+    def __getitem__(self, rows: Tensor | slice) -> Draws:
         return Draws(self.keys[rows])
 
     def fold(self, step: int | Tensor) -> Draws:
@@ -77,10 +77,10 @@ class Draws:
         t = step.to(self.keys.device, torch.int64)
         return Draws(draws_cuda.fold(self.keys, t) if fused else _mix_(self.keys ^ _mix_(t * _PHI + _BETA)))
 
-    def repeat(self, times: int) -> Draws:
-        """`times` dice per sample, sample by sample: what `x.repeat_interleave(times, 0)` is to images."""
-        each = torch.arange(times, device=self.keys.device)
-        return Draws(self.keys.repeat_interleave(times)).fold(each.repeat(len(self)))
+    def repeat(self, times: int, first: int = 0) -> Draws:
+        """`times` dice per sample, sample by sample: those of `fold(first)`, `fold(first + 1)`, … in one go."""
+        each = torch.arange(first, first + times, device=self.keys.device)
+        return Draws(Draws(self.keys[:, None]).fold(each).keys.flatten())
 
     def uniform(self, *shape: int) -> Tensor:
         """float32 in [0, 1), multiples of 2⁻²⁴, `[N, *shape]`."""

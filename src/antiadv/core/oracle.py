@@ -73,15 +73,18 @@ class Ledger:
 
     def charge(self, rows: Tensor, each: int, *, gradient: bool = False) -> None:
         """Charge `each` queries to every row, or nothing at all if one of them cannot pay."""
-        cost = torch.bincount(rows, minlength=len(self.queries)) * each
-        if self.budget is not None and bool((self.queries + cost > self.budget).any()):
-            raise BudgetSpent(
-                f"the threat allows {self.budget} queries per sample; "
-                f"{int((self.queries + cost).max())} were asked. Ask oracle.left() before spending."
-            )
-        self.queries += cost
+        cost = torch.full_like(rows, each)
+        self.queries.index_add_(0, rows, cost)  # a row named twice pays twice
+        if self.budget is not None and len(rows):
+            most = int(self.queries.index_select(0, rows).max())
+            if most > self.budget:
+                self.queries.index_add_(0, rows, cost, alpha=-1)
+                raise BudgetSpent(
+                    f"the threat allows {self.budget} queries per sample; "
+                    f"{most} were asked. Ask oracle.left() before spending."
+                )
         if gradient:
-            self.gradients += cost
+            self.gradients.index_add_(0, rows, cost)
 
 
 class Engine(Protocol):
@@ -208,7 +211,7 @@ class Oracle:
         """Queries left, per sample, on the host."""
         if self._ledger.budget is None:
             return torch.full((len(self),), UNLIMITED)
-        return self._ledger.budget - self._ledger.queries[self._rows]
+        return self._ledger.budget - self._ledger.queries.index_select(0, self._rows)
 
     def labels(self, z: Tensor) -> Tensor:
         return self._ask(z, Access.LABELS).argmax(1)
@@ -234,7 +237,7 @@ class Oracle:
             return _nothing(z), z.new_zeros(0, 2, *z.shape[1:])
         s, j = self._engine.jacobian(self._model, z, **dice)
         more = (s.shape[1] - 1) * (len(z) // len(self))  # one was charged before the number of classes was known
-        self._ledger.gradients += torch.bincount(self._rows, minlength=len(self._ledger.gradients)) * more
+        self._ledger.gradients.index_add_(0, self._rows, torch.full_like(self._rows, more))
         self._note_zeros(j.flatten(0, 1))
         self._seen()
         return s, j
@@ -277,9 +280,10 @@ class Oracle:
         each, rest = divmod(len(z), len(self)) if len(self) else (0, len(z))
         if rest:
             raise ValueError(f"{len(z)} images were sent for {len(self)} samples; send the same number for each")
-        spent = self._ledger.queries[self._rows]
+        randomised = getattr(self._model, "randomised", False)
+        spent = self._ledger.queries[self._rows] if randomised else None
         self._ledger.charge(self._rows, each, gradient=need == Access.GRADIENTS)
-        if not getattr(self._model, "randomised", False):
+        if spent is None:
             return {}
         sent = (spent + each * _occurrence(self._rows)).repeat_interleave(each) + torch.arange(each).repeat(len(self))
         keys = self._dice.keys

@@ -25,6 +25,7 @@ Departures: those of `nes`; the authors go on after success and may lose it agai
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import ClassVar
@@ -32,9 +33,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from antiadv.attacks.best import Best
 from antiadv.attacks.score_based.nes import Values, steps_for, values
-from antiadv.core.ball import L2, Ball, per_row
+from antiadv.attacks.survivors import Survivors
+from antiadv.core.ball import Ball, per_row
 from antiadv.core.door import at_least
 from antiadv.core.draws import Draws
 from antiadv.core.errors import BadInput, BadSpec
@@ -42,6 +43,8 @@ from antiadv.core.oracle import Oracle
 from antiadv.core.threat import Access
 
 EDGE = 1 - 1e-6  # artanh is infinite at 1
+AHEAD = 64  # updates whose changes e are drawn at once; no more than were made before, lest most be drawn in vain
+DICE = 1 << 20  # and values in them, where one update has no more: 8 MiB with their opposites
 
 
 @dataclass(frozen=True)
@@ -98,33 +101,44 @@ class Bandits:
             raise BadInput(f"bandits needs images [N, C, H, W]; found shape {tuple(x.shape)}. Reshape them.")
         setting = self.setting(ball.p)
         channels, *size = x.shape[1:]
-        best = Best(oracle, x, y)
-        rows = best.standing()
-        z = x[rows]
+        steps = steps_for(oracle, self.steps, 1)
+        live = Survivors(oracle, x, y, draws, need=3)
+        ask = values(live.oracle, live.y.repeat_interleave(2))
+        z, last = live.x, 0
         v = z.new_zeros(len(z), channels, *(min(self.tile or side, side) for side in size))
-        for t in range(steps_for(oracle, self.steps, 1)):
-            able = (oracle[rows].left() > 2).to(rows.device)
-            rows, z, v = rows[able], z[able], v[able]
-            if not len(rows):
+        for t in range(steps):
+            if not len(live):
                 break
-            g, e = estimate(values(oracle[rows], y[rows]), z, v, draws[rows].fold(t), setting)
+            if t == last:
+                last = min(steps, t + max(1, min(t, AHEAD, DICE // max(1, v.numel()))))
+                ahead = changes(live.draws, range(t, last), v, setting.exploration)
+            e = ahead[:, t - last]  # counted from the end
+            g = estimate(ask, z, v, e, setting)
             v = climb(v, setting.prior_step * g) if ball.p == math.inf else v + setting.prior_step * g  # (3)
-            blind = per_row((v == 0).flatten(1).all(1), v)
-            ahead = ball.steepest(up(torch.where(blind, e, v), *size))
-            z = ball.project(x[rows], z + setting.step_size * ball.eps * ahead)  # (4)
-            on = best.offer(rows, z, oracle[rows].scores(z))
-            rows, z, v = rows[on], z[on], v[on]
-        return best.z
+            way = torch.where(v.any((1, 2, 3), keepdim=True), v, e[:, 0])
+            z = ball.project(live.x, z + setting.step_size * ball.eps * ball.steepest(up(way, *size)))  # (4)
+            on = live.offer(z, live.oracle.scores(z))
+            if on is not None:
+                z, v, ahead = z[on], v[on], ahead[on]
+                ask = values(live.oracle, live.y.repeat_interleave(2))
+        return live.images()
 
 
-def estimate(values: Values, z: Tensor, v: Tensor, draws: Draws, setting: Setting) -> tuple[Tensor, Tensor]:
-    """(1) and (2): the slope along a random change e of the prior, times e; and e."""
-    e = setting.exploration * draws.normal(*v.shape[1:]).to(v) / math.sqrt(v[:1].numel() or 1)
-    pair = torch.stack([v + e, v - e], 1).flatten(0, 1)
-    a = L2(1).steepest(up(pair, *z.shape[2:])).unflatten(0, (-1, 2))
-    rise = values((z[:, None] + setting.sigma * a).flatten(0, 1)).view(-1, 2)
-    slope = (rise[:, 0] - rise[:, 1]) / (setting.sigma * setting.exploration)
-    return per_row(slope.to(v), v) * e, e
+def changes(draws: Draws, steps: range, v: Tensor, exploration: float) -> Tensor:
+    """The random change e of the prior at each of these steps, and −e: `[N, steps, 2, …]`."""
+    n = draws.repeat(len(steps), steps.start).normal(*v.shape[1:]).to(v)
+    e = exploration * n / math.sqrt(v[:1].numel() or 1)
+    return torch.stack([e, -e], 1).view(len(draws), len(steps), 2, *v.shape[1:])
+
+
+def estimate(values: Values, z: Tensor, v: Tensor, e: Tensor, setting: Setting) -> Tensor:
+    """(1) and (2): the slope along a change e of the prior, times e; here `e` holds both, e and −e, `[N, 2, …]`."""
+    a = up((v[:, None] + e).flatten(0, 1), *z.shape[2:])
+    length = torch.linalg.vector_norm(a, dim=(1, 2, 3), keepdim=True).clamp_min(torch.finfo(a.dtype).tiny)
+    a = (a / length).unflatten(0, (-1, 2))
+    rise = values((z[:, None] + setting.sigma * a).flatten(0, 1))
+    slope = (rise[::2] - rise[1::2]) / (setting.sigma * setting.exploration)
+    return per_row(slope.to(v), v) * e[:, 0]
 
 
 def climb(v: Tensor, step: Tensor) -> Tensor:
@@ -134,6 +148,16 @@ def climb(v: Tensor, step: Tensor) -> Tensor:
 
 def up(v: Tensor, height: int, width: int) -> Tensor:
     """The prior as an image: every pixel takes its nearest place; any two sizes will do."""
-    row = torch.arange(height, device=v.device) * v.shape[2] // height
-    column = torch.arange(width, device=v.device) * v.shape[3] // width
-    return v if v.shape[2:] == (height, width) else v[:, :, row][:, :, :, column]
+    if v.shape[2:] == (height, width):
+        return v
+    places = _places(v.shape[1:], height, width, v.device)
+    return v.flatten(1).index_select(1, places).view(len(v), v.shape[1], height, width)
+
+
+@functools.cache
+def _places(shape: torch.Size, height: int, width: int, device: torch.device) -> Tensor:
+    """The place nearest to each pixel of each channel, as a number: `[C·H·W]`."""
+    channel = torch.arange(shape[0], device=device)[:, None, None]
+    row = torch.arange(height, device=device)[:, None] * shape[1] // height
+    column = torch.arange(width, device=device) * shape[2] // width
+    return ((channel * shape[1] + row) * shape[2] + column).flatten()

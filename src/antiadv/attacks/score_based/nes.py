@@ -28,8 +28,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from antiadv.attacks.best import Best
-from antiadv.core.ball import Ball, per_row
+from antiadv.attacks.survivors import Survivors
+from antiadv.core.ball import Ball
 from antiadv.core.door import at_least
 from antiadv.core.draws import Draws
 from antiadv.core.errors import BadSpec
@@ -64,25 +64,23 @@ class NES:
             raise BadSpec(f"sigma is the length of a probe, more than 0; found {self.sigma!r}. Use 0.1.")
 
     def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
-        best = Best(oracle, x, y)
-        rows = best.standing()
-        z = x[rows]
+        steps = steps_for(oracle, self.steps, self.probes)
+        live = Survivors(oracle, x, y, draws, need=2 * self.probes + 1)
+        z = live.x
         part = max(1, PIXELS // max(1, 2 * x[:1].numel()))
-        for t in range(steps_for(oracle, self.steps, self.probes)):
-            able = (oracle[rows].left() > 2 * self.probes).to(rows.device)
-            rows, z = rows[able], z[able]
-            if not len(rows):
+        for t in range(steps):
+            if not len(live):
                 break
             g = torch.empty_like(z)
-            for some in torch.arange(len(rows), device=z.device).split(part):
-                here = oracle[rows[some]]
-                g[some] = estimate(
-                    values(here, y[rows[some]]), z[some], draws[rows[some]].fold(t), self.probes, self.sigma
-                )
-            z = ball.project(x[rows], z + self.step_size * ball.eps * ball.steepest(g))  # (2)
-            on = best.offer(rows, z, oracle[rows].scores(z))
-            rows, z = rows[on], z[on]
-        return best.z
+            for first in range(0, len(live), part):
+                some = slice(first, first + part)
+                here = live.oracle if part >= len(live) else live.oracle[torch.arange(len(live))[some]]
+                ask = values(here, live.y[some])
+                g[some] = estimate(ask, z[some], live.draws[some].fold(t), self.probes, self.sigma)
+            z = ball.project(live.x, z + self.step_size * ball.eps * ball.steepest(g))  # (2)
+            on = live.offer(z, live.oracle.scores(z))
+            z = z if on is None else z[on]
+        return live.images()
 
 
 def estimate(values: Values, z: Tensor, draws: Draws, probes: int, sigma: float) -> Tensor:
@@ -94,25 +92,27 @@ def estimate(values: Values, z: Tensor, draws: Draws, probes: int, sigma: float)
         step = torch.stack([u, -u], 2) * sigma
         rise = values((z[:, None, None] + step).flatten(0, 2)).view(*u.shape[:2], 2)
         slope = ((rise[..., 0] - rise[..., 1]) / sigma).to(z)
-        for k in range(u.shape[1]):
-            g += per_row(slope[:, k], z) * u[:, k]
+        for term in u.mul_(slope.view(*slope.shape, *[1] * (z.ndim - 1))).unbind(1):
+            g += term
     return g
 
 
 def _directions(draws: Draws, z: Tensor, pairs: range) -> Tensor:
     """uᵢ ~ N(0, I/d) for these pairs of each sample, from the dice `draws.fold(i)`: `[N, k, …]`."""
     shape = z.shape[1:]
-    each = torch.arange(pairs.start, pairs.stop, device=draws.keys.device).repeat(len(z))
-    u = Draws(draws.keys.repeat_interleave(len(pairs))).fold(each).normal(*shape).to(z)
+    u = draws.repeat(len(pairs), pairs.start).normal(*shape).to(z)
     return (u / math.sqrt(max(1, math.prod(shape)))).view(len(z), len(pairs), *shape)
 
 
 def values(oracle: Oracle, y: Tensor) -> Values:
-    """What the attacker wants to raise, at candidates put into the box: cross-entropy, or its opposite for a target."""
+    """What the attacker wants to raise, at candidates put into the box: cross-entropy, or its opposite for a target.
+
+    y holds the label of each sample, or of each candidate.
+    """
 
     def ask(z: Tensor) -> Tensor:
         s = oracle.scores(z.clamp(0, 1)).double()
-        loss = ce(s, y.repeat_interleave(len(s) // max(1, len(y))))
+        loss = ce(s, y if len(y) == len(s) else y.repeat_interleave(len(s) // max(1, len(y))))
         return -loss if oracle.targeted else loss
 
     return ask

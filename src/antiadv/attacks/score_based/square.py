@@ -27,7 +27,6 @@ from __future__ import annotations
 import bisect
 import functools
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -35,7 +34,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from antiadv.attacks.best import Best
+from antiadv.attacks.survivors import Survivors
 from antiadv.core.ball import Ball, per_row
 from antiadv.core.door import at_least
 from antiadv.core.draws import Draws
@@ -45,9 +44,10 @@ from antiadv.core.threat import Access
 
 HALVINGS = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
 HORIZON = 10_000  # the number of proposals the halvings were chosen for
-AHEAD = 64  # proposals whose dice are rolled at once
+AHEAD = 64  # proposals laid out at once, for one by one that was more than half of the operations of a step
+LINES = 1 << 21  # and rows and columns in them, where one has no more: 16 MiB as whole numbers, of which it takes ten
 
-Dice = tuple[Tensor, ...]  # the numbers of one proposal, a row for each sample
+Plan = tuple[Tensor, ...]  # what a proposal needs beside x and z, a row for each sample
 
 
 @dataclass(frozen=True)
@@ -71,21 +71,24 @@ class Square:
     def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
         if x.ndim != 4:
             raise BadInput(f"square needs images [N, C, H, W]; found shape {tuple(x.shape)}. Reshape them.")
-        start, roll, propose = (_stripes, _roll, _repaint) if ball.p == math.inf else (_tiles, _roll_twice, _exchange)
-        ahead = (oracle.left() - 1).clamp(1, max(1, self.steps))  # proposals each sample can pay for, on the host
-        best = Best(oracle, x, y)
-        rows = best.standing()
-        z = start(x[rows], ball, draws[rows])
-        rows = rows[best.offer(rows, z, oracle[rows].scores(z))]
+        linf = ball.p == math.inf
+        start, plan, propose = (_stripes, _squares, _repaint) if linf else (_tiles, _windows, _exchange)
+        paid = (oracle.left() - 1).clamp(1, max(1, self.steps))  # proposals each sample can pay for, on the host
+        live = Survivors(oracle, x, y, draws)
+        z, last = start(live.x, ball, live.draws), 0
+        live.offer(z, live.oracle.scores(z))
         for t in range(self.steps):
-            if not len(rows):
+            if not len(live):
                 break
-            if t % AHEAD == 0:
-                dice = _rolled(roll, draws, range(t + 1, t + 1 + AHEAD), x.shape[1])
-            side = self._sides(t, ahead[rows.cpu()] if self.rescale else None, x, odd=ball.p == 2)
-            z = propose(x[rows], best.z[rows], ball, tuple(d[rows, t % AHEAD] for d in dice), side)
-            rows = rows[best.offer(rows, z, oracle[rows].scores(z))]
-        return best.z
+            if t == last:
+                last = min(self.steps, t + max(1, min(AHEAD, LINES // (len(live) * sum(x.shape[2:])))))
+                sides = self._sides(range(t, last), paid[live.rows] if self.rescale else None, x, odd=not linf)
+                plans = plan(live.draws.repeat(last - t, t + 1), live.x, ball, sides)
+            z = propose(live.x, live.z, ball, tuple(p[:, t - last] for p in plans))  # counted from the end
+            on = live.offer(z, live.oracle.scores(z))
+            if on is not None:
+                plans = tuple(p[on] for p in plans)
+        return live.images()
 
     def side(self, t: int, height: int, width: int, *, odd: bool = False) -> int:
         """The side of the square of proposal t; L2 wants it odd and no less than 3."""
@@ -94,12 +97,11 @@ class Square:
         side = max(3, side + 1 - side % 2) if odd else side
         return min(side, height, width)
 
-    def _sides(self, t: int, ahead: Tensor | None, x: Tensor, *, odd: bool) -> Tensor:
-        """`[N, 1, 1, 1]`: the side for each sample, the schedule stretched over what it can pay; or one for all."""
-        if ahead is None:
-            return torch.full((1, 1, 1, 1), self.side(t, *x.shape[2:], odd=odd), device=x.device)
-        known = {n: self.side(t * HORIZON // n, *x.shape[2:], odd=odd) for n in set(ahead.tolist())}
-        return torch.tensor([known[n] for n in ahead.tolist()], device=x.device).view(-1, 1, 1, 1)
+    def _sides(self, steps: range, paid: Tensor | None, x: Tensor, *, odd: bool) -> Tensor:
+        """`[N, steps, 1, 1, 1]`: for each sample, the schedule stretched over what it can pay; or one for all."""
+        lengths = [HORIZON] if paid is None else paid.tolist()
+        known = {n: [self.side(t * HORIZON // n, *x.shape[2:], odd=odd) for t in steps] for n in set(lengths)}
+        return torch.tensor([known[n] for n in lengths], device=x.device).view(len(lengths), len(steps), 1, 1, 1)
 
 
 # ---------------------------------------------------------------- Linf
@@ -109,15 +111,16 @@ def _stripes(x: Tensor, ball: Ball, draws: Draws) -> Tensor:
     return ball.project(x, x + ball.eps * draws.signs(x.shape[1], 1, x.shape[3]).to(x))
 
 
-def _roll(draws: Draws, channels: int) -> Dice:
-    return *_roll_place(draws.fold(0)), draws.fold(1).signs(channels, 1, 1)
+def _squares(draws: Draws, x: Tensor, ball: Ball, side: Tensor) -> Plan:
+    """Which rows and columns the square takes, and ±ε for each channel."""
+    down, across = _lines(draws.fold(0), x, side)
+    shift = ball.eps * draws.fold(1).signs(x.shape[1], 1, 1).to(x)
+    return _inside(down, side), _inside(across, side), shift.unflatten(0, (len(x), -1))
 
 
-def _repaint(x: Tensor, z: Tensor, ball: Ball, dice: Dice, side: Tensor) -> Tensor:
-    down, across, sign = dice
-    inside, _, _ = _window(down, across, side, *x.shape[2:])
-    sign = sign.to(x)
-    return torch.where(inside, ball.project(x, x + ball.eps * sign), z)  # (2)
+def _repaint(x: Tensor, z: Tensor, ball: Ball, plan: Plan) -> Tensor:
+    down, across, shift = plan
+    return torch.where(down & across, (x + shift).clamp(0, 1), z)  # (2); x ± ε is in the ball
 
 
 # ---------------------------------------------------------------- L2
@@ -127,8 +130,7 @@ def _tiles(x: Tensor, ball: Ball, draws: Draws) -> Tensor:
     channels, height, width = x.shape[1:]
     side = max(1, min(height, width) // 5)
     down, across = height // side, width // side
-    place = torch.arange(side, device=x.device)
-    lying = _mounds(place[:, None], place[None, :], torch.full((1, 1), side, device=x.device), x)
+    lying = _mounds(side, x)
     stands = draws.fold(0).signs(1, down, 1, across, 1).to(x) > 0
     sign = draws.fold(1).signs(channels, down, 1, across, 1).to(x)
     tile = torch.where(stands, lying.T.reshape(side, 1, side), lying.reshape(side, 1, side))
@@ -138,34 +140,49 @@ def _tiles(x: Tensor, ball: Ball, draws: Draws) -> Tensor:
     return ball.project(x, x + ball.eps * ball.steepest(d))
 
 
-def _roll_twice(draws: Draws, channels: int) -> Dice:
-    places = *_roll_place(draws.fold(0)), *_roll_place(draws.fold(1))
-    return *places, draws.fold(2).signs(1, 1, 1) > 0, draws.fold(3).signs(channels, 1, 1)
+def _windows(draws: Draws, x: Tensor, ball: Ball, side: Tensor) -> Plan:
+    """Which rows and columns W₁ and W₂ take, and η of W₁, up to its norm, row by row and column by column."""
+    row, column = _lines(draws.fold(0), x, side)
+    out_row, out_column = _lines(draws.fold(1), x, side)
+    stands = draws.fold(2).signs(1, 1, 1).unflatten(0, (len(x), -1)) > 0
+    sign = draws.fold(3).signs(x.shape[1], 1, 1).to(x).unflatten(0, (len(x), -1))
+    tall, turn_down = _profile(row, side, stands, x)
+    wide, turn_across = _profile(column, side, ~stands, x)
+    inside = [_inside(line, side) for line in (row, column, out_row, out_column)]
+    return *inside, tall, wide, sign * turn_down, turn_across
 
 
-def _exchange(x: Tensor, z: Tensor, ball: Ball, dice: Dice, side: Tensor) -> Tensor:
-    channels, height, width = x.shape[1:]
-    to_down, to_across, out_down, out_across, stands, sign = dice
-    to, row, column = _window(to_down, to_across, side, height, width)
-    out, _, _ = _window(out_down, out_across, side, height, width)
-    sign = sign.to(x)
-    eta = to * _mounds(torch.where(stands, column, row), torch.where(stands, row, column), side, x)
+def _exchange(x: Tensor, z: Tensor, ball: Ball, plan: Plan) -> Tensor:
+    to_down, to_across, out_down, out_across, tall, wide, turn_down, turn_across = plan
+    to, out = to_down & to_across, out_down & out_across
+    eta = turn_down * (turn_across * _unit(torch.minimum(tall, wide)))
     d = z - x
-    unused = (ball.eps**2 - d.flatten(1).square().sum(1)).clamp_min(0) / channels
+    unused = (ball.eps**2 - d.flatten(1).square().sum(1)).clamp_min(0) / x.shape[1]
     room = per_row(unused, x) + (d * (to | out)).square().sum((2, 3), keepdim=True)
-    fresh = _unit(sign * _unit(eta) + _unit(d * to)) * room.sqrt()
-    return ball.project(x, x + torch.where(to, fresh, d * ~out))  # (3)
+    fresh = _unit(eta + _unit(d * to)) * room.sqrt()
+    return ball.project(x, x + torch.where(to, fresh, d.masked_fill(out, 0)))  # (3)
 
 
-def _mounds(row: Tensor, column: Tensor, side: Tensor, like: Tensor) -> Tensor:
-    """η at these places of a window of this side, up to its norm; whatever lies outside is to be masked."""
+def _mounds(side: int, like: Tensor) -> Tensor:
+    """η of a window of this side, up to its norm, the mounds side by side: `[side, side]`."""
+    line, whole = torch.arange(side, device=like.device), torch.tensor(side, device=like.device)
+    tall, _ = _profile(line[:, None], whole, torch.zeros_like(whole, dtype=torch.bool), like)
+    wide, turn = _profile(line, whole, torch.ones_like(whole, dtype=torch.bool), like)
+    return turn * torch.minimum(tall, wide)
+
+
+def _profile(line: Tensor, side: Tensor, two: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
+    """How high η is along one axis of its window, nothing outside, and its sign; `two`: the mounds share this axis.
+
+    A ring is a square, the further of two distances, and a mound falls outwards: it is the lower of two profiles.
+    """
     half = side // 2
-    falls = column >= half
-    middle = torch.where(falls, half + (side - half) // 2, half // 2)
-    ring = torch.minimum(torch.maximum((row - half).abs(), (column - middle).abs()), half + 1)
+    falls = two & (line >= half)
+    middle = torch.where(two, torch.where(falls, half + (side - half) // 2, half // 2), half)
+    ring = torch.minimum((line - middle).abs(), half + 1)
     sums = _sums(max(like.shape[2:]) // 2 + 1, like.dtype, like.device)
     rise = sums[half + 1] - sums[ring]  # (4)
-    return torch.where(falls, -rise, rise)
+    return rise * _inside(line, side), 1 - 2 * falls.to(like)
 
 
 @functools.cache
@@ -178,31 +195,25 @@ def _sums(last: int, dtype: torch.dtype, device: torch.device) -> Tensor:
 def _unit(d: Tensor) -> Tensor:
     """Each channel of each sample divided by its norm; zero stays zero."""
     n = d.square().sum((2, 3), keepdim=True).sqrt()
-    return d / n.where(n > 0, torch.ones_like(n))
+    return d / n.masked_fill(n == 0, 1)
 
 
 # ---------------------------------------------------------------- places
 
 
-def _rolled(roll: Callable[[Draws, int], Dice], draws: Draws, steps: range, channels: int) -> Dice:
-    """The dice of these steps for all samples, `[N, steps, …]` each: rolled at once, for alone they were more than half
-    of the operations of a step."""
-    t = torch.arange(steps.start, steps.stop, device=draws.keys.device).repeat(len(draws))
-    dice = roll(Draws(draws.keys.repeat_interleave(len(steps))).fold(t), channels)
-    return tuple(d.view(len(draws), len(steps), *d.shape[1:]) for d in dice)
-
-
-def _roll_place(draws: Draws) -> tuple[Tensor, Tensor]:
-    return draws.fold(0).uniform(1, 1, 1), draws.fold(1).uniform(1, 1, 1)
-
-
-def _window(down: Tensor, across: Tensor, side: Tensor, height: int, width: int) -> tuple[Tensor, Tensor, Tensor]:
-    """A square at a place of each sample's own: `[N, 1, H, W]`, true inside, and each pixel's row and column in it."""
-    row = torch.arange(height, device=side.device).view(1, 1, -1, 1) - _place(down, height - side + 1)
-    column = torch.arange(width, device=side.device).view(1, 1, 1, -1) - _place(across, width - side + 1)
-    return (row >= 0) & (row < side) & (column >= 0) & (column < side), row, column
+def _lines(draws: Draws, x: Tensor, side: Tensor) -> tuple[Tensor, Tensor]:
+    """Squares at places of their own, given the dice of some steps, sample by sample: where in them the rows of the
+    image fall, `[N, steps, 1, H, 1]`, and the columns, `[N, steps, 1, 1, W]`."""
+    height, width = x.shape[2:]
+    down, across = (draws.fold(k).uniform(1, 1, 1).unflatten(0, (len(x), -1)) for k in (0, 1))
+    row = torch.arange(height, device=x.device)[:, None] - _place(down, height - side + 1)
+    return row, torch.arange(width, device=x.device) - _place(across, width - side + 1)
 
 
 def _place(u: Tensor, bound: Tensor) -> Tensor:
     """`Draws.below`, with a bound for each sample."""
     return torch.minimum((u * bound).long(), bound - 1)
+
+
+def _inside(line: Tensor, side: Tensor) -> Tensor:
+    return (line >= 0) & (line < side)
