@@ -35,7 +35,7 @@ NOTES = (
     "Every image sent counts as a query; the published loops leave one a step out, so their 10k of Bandits is 14,997 "
     "of ours.",
     "A defence that rolls dice is judged by the majority of ten looks, but an attack stops at the first wrong answer, "
-    "which on noise may have been luck. *One look* counts as the published loops do: a sample has fallen once one "
+    "which on noise may have been luck. One look counts as the published loops do: a sample has fallen once one "
     "answer was wrong.",
     "Three of the paper's six Bandits pairs rise with the budget, which no attack that keeps its success can do.",
     "ImageNet: ResNet-50 on images of the NIPS-2017 competition, on which the network does better than on the "
