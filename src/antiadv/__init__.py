@@ -11,6 +11,7 @@ from antiadv.core.ball import L2, Ball, Linf
 from antiadv.core.threat import Access, Threat
 from antiadv.defences.anti_adversary import AntiAdversary
 from antiadv.evaluate import Cell, Outcome, Store, attack, evaluate, make_cell
+from antiadv.evaluate.speed import Replayed
 from antiadv.experiments.trial import verdict
 from antiadv.report import report
 
@@ -22,6 +23,7 @@ __all__ = [
     "Cell",
     "Linf",
     "Outcome",
+    "Replayed",
     "Store",
     "Threat",
     "attack",
