@@ -29,7 +29,13 @@ NOTES = (
 
 
 def layout(source: Source, samples: int | None = None) -> Layout:
-    columns = (clean("Square"), under("Bandits"), under("NES"), under("Square"), *worst("adaptive", "Square", "adaptive"))
+    columns = (
+        clean("Square"),
+        under("Bandits"),
+        under("NES"),
+        under("Square"),
+        *worst("adaptive", "Square", "adaptive"),
+    )
     lines = [
         line
         for (data, method), numbers in PAPER.items()
