@@ -220,6 +220,19 @@ def test_averaging_the_dice_out_counts_as_knowing(tmp_path: Path):
     assert "knows the defence (eot) it gains +0.0 points" in sentence(tmp_path)
 
 
+def test_a_short_run_of_another_attack_does_not_decide_how_many_samples_speak(tmp_path: Path):
+    pair(tmp_path, "transfer", 30, 30)
+    for asked, fell in ((square(), 5), (square(ANTI), 0)):
+        put(tmp_path, asked, fell, range(19))
+    scores, knowing = levels(rows(Store(tmp_path)))
+    assert (scores.attacks, scores.gain.n) == (("square",), 19)
+    assert (knowing.attacks, knowing.gain.n, knowing.gain.value) == (("transfer",), 40, 0.0)
+    for asked in (square(), square(ANTI)):
+        put(tmp_path, asked, 0, range(19, 20))  # half as many are enough, and then it counts
+    _, knowing = levels(rows(Store(tmp_path)))
+    assert (set(knowing.attacks), knowing.gain.n) == ({"square", "transfer"}, 20)
+
+
 def test_the_worst_case_is_taken_on_both_sides(tmp_path: Path):
     """Each attack breaks other samples: the bare classifier loses 20 in all, the defence 15."""
     for attack, half in (("square", range(20)), ("nes", range(20, 40))):

@@ -84,13 +84,23 @@ def levels(rows: Sequence[Row]) -> list[Level]:
 
 
 def _worst(pairs: Sequence[Pair], at: Sequence[Pair]) -> tuple[Difference, Sequence[Pair]]:
-    """The gain in the worst case over these pairs; where they share no sample, over those at the level, or of one."""
-    for tried in (pairs, at):
+    """The gain in the worst case over these pairs; where they share no sample, over those at the level, or of one.
+
+    The worst case is of the samples that all have. So that a short run does not decide how many speak, a pair with less
+    than half as many as the longest at the level is left out.
+    """
+    most = max(len(_samples(pair)) for pair in at)
+    long = [pair for pair in pairs if 2 * len(_samples(pair)) >= most]
+    for tried in (long, [pair for pair in long if pair in at]):
         before, after = stands([b for b, _ in tried]), stands([r for _, r in tried])
         if before.keys() & after.keys():
             return difference(before, after), tried
     least = min(at, key=lambda pair: _gain(pair).value)
     return _gain(least), [least]
+
+
+def _samples(pair: Pair) -> set[int]:
+    return set.intersection(*({record.sample for record in row.records} for row in pair))
 
 
 def _gain(pair: Pair) -> Difference:
