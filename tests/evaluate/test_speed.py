@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 from typing import Any
 
 import pytest
@@ -17,7 +18,8 @@ from antiadv.core.errors import BadInput, BadSpec
 from antiadv.core.losses import ce, dlr_to, negated
 from antiadv.core.oracle import Eager
 from antiadv.evaluate.meter import Meter, aside, bill
-from antiadv.evaluate.speed import LEAST, Fast, _channels_last, _Half, engine, static_size, switched
+from antiadv.evaluate.ready import Half, channels_last
+from antiadv.evaluate.speed import LEAST, Fast, engine, static_size, switched
 from antiadv.models.noise import GaussianNoise
 
 cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
@@ -198,13 +200,14 @@ def test_mixed_searches_in_bfloat16_and_answers_in_float32(net: nn.Module, devic
 def test_half_is_as_fine_as_tf32(net: nn.Module) -> None:
     net = net.cuda()
     x, y = images(64, "cuda")
-    exact, slope = Eager().gradient(net, x, ce, y)
     for model in (net, antiadv.AntiAdversary(net, steps=2, step_size=0.01)):
         s, g = Fast(batch=64, precision="half").gradient(model, x, ce, y)
         exact, slope = Eager().gradient(model, x, ce, y)
         assert s.dtype == g.dtype == torch.float32
         torch.testing.assert_close(s, exact, rtol=0.01, atol=0.005)
-        assert torch.nn.functional.cosine_similarity(g.flatten(1), slope.flatten(1)).median() > 0.99
+        alike = torch.nn.functional.cosine_similarity(g.flatten(1), slope.flatten(1))
+        assert (alike > 0.999).double().mean() > 0.9
+        assert alike.min() > 0.95  # a unit at its kink, or a step of the layer, may go either way
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-12, 1e12])
@@ -217,7 +220,7 @@ def test_in_float16_gradients_of_any_size_come_back(net: nn.Module, scale: float
         return scales * ce(s, y)
 
     inside = copy.deepcopy(net).half()
-    half = _Half(nn.Sequential(Cast(torch.float16), inside)).eval()
+    half = Half(nn.Sequential(Cast(torch.float16), inside)).eval()
     s, g = Eager().gradient(half, x, loss, y)
     exact, slope = Eager().gradient(net, x, loss, y)
     assert s.dtype == g.dtype == torch.float32
@@ -240,12 +243,14 @@ class Cast(nn.Module):
 def test_a_copy_for_tensor_cores_is_counted_by_nobody_and_computes_the_same(net: nn.Module) -> None:
     x, _ = images(4)
     with Meter(net) as meter:
-        twin = _channels_last(net)
+        twin = channels_last(net)
         torch.testing.assert_close(twin(x), net(x))
         assert meter.forwards == 4
     weights = [p for p in twin.parameters() if p.ndim == 4]
     assert all(p.is_contiguous(memory_format=torch.channels_last) and not p.requires_grad for p in weights)
     assert all(p.requires_grad for p in net.parameters()), "the network itself is left as it was"
+    net.lock = threading.Lock()  # type: ignore[assignment]
+    assert channels_last(net) is net, "what cannot be copied serves as it stands"
 
 
 @cuda

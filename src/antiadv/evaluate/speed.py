@@ -11,16 +11,14 @@
 A request is cut into parts of at most `batch` images. On CUDA each part is padded up to one of a few static sizes, and
 forward pass, loss, gradient and the defence's own loop run as one CUDA graph, captured at the first request of its
 kind: one launch instead of hundreds. Padding cannot matter, since samples stand alone. A model that cannot be captured
-(it asks the host something midway) runs as it stands. Tensor cores want channels last, weights included, so there a
-copy of the network is asked, made at the first request. On request it is compiled, on any device: half a minute, which
-pays on long runs. The judge asks the network itself. If the device runs out of memory, the batch is halved and the
-request goes on; memory is bounded by the batch, not by the number of samples.
+(it asks the host something midway) runs as it stands. What is asked may be a copy of the network that suits the device
+(`ready.py`); the judge asks the network itself. If the device runs out of memory, the batch is halved and the request
+goes on; memory is bounded by the batch, not by the number of samples.
 """
 
 from __future__ import annotations
 
 import contextlib
-import copy
 import functools
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
@@ -29,14 +27,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from antiadv.core.ball import per_row
-from antiadv.core.defence import Defence, base_of
+from antiadv.core.defence import base_of
 from antiadv.core.door import check_base
 from antiadv.core.draws import Draws
 from antiadv.core.errors import BadInput, BadSpec
 from antiadv.core.losses import Loss
 from antiadv.core.oracle import answer, slope, slopes
-from antiadv.evaluate.meter import Passes, aside, bill, metered, unmetered
+from antiadv.evaluate.meter import Passes, aside, bill, metered
+from antiadv.evaluate.ready import behind, prepared
 
 PRECISIONS = ("float32", "tf32", "half", "mixed")
 _INSIDE = {"half": torch.float16, "mixed": torch.bfloat16}
@@ -194,19 +192,11 @@ class Fast:
         """The model in front of a copy of its bare network that suits this device; itself where that is the network."""
         if model not in self._twins:
             base = base_of(model)
-            ready = self._prepared(base, device)
-            _keep(self._twins, model, model if ready is base else _with_base(model, ready))
+            if base not in self._ready:  # one for every defence in front
+                _keep(self._ready, base, prepared(base, device, self.precision, self.compiled))
+            ready = self._ready[base]
+            _keep(self._twins, model, model if ready is base else behind(model, ready))
         return self._twins[model]
-
-    def _prepared(self, base: nn.Module, device: torch.device) -> nn.Module:
-        """Channels last where there are tensor cores, compiled on request; the same for every defence in front."""
-        if base not in self._ready:
-            cores = device.type == "cuda" and self.precision != "float32"
-            ready = _channels_last(base) if cores else base
-            if self.compiled and not any(getattr(m, "uncompilable", False) for m in base.modules()):
-                ready = _Compiled(ready, frozen=device.type != "cuda")
-            _keep(self._ready, base, _Half(ready) if self.precision == "half" else ready)
-        return self._ready[base]
 
     def _graph(self, model: nn.Module, what: tuple[Any, ...], run: Run, part: Sequence[Tensor]) -> _Graph | None:
         """The graph for this request, captured now if there is none; nothing if the model cannot be captured."""
@@ -268,114 +258,10 @@ class Replayed(nn.Module):
         return self._engine.scores(self.model, x)
 
 
-class _Compiled(nn.Module):
-    """A network compiled once for any number of images, which calls no hook of the network itself.
-
-    `frozen`: without gradients its weights are folded into the code, and are then those of the first call; on a GPU
-    that gains nothing, and every network of one family would be compiled anew. Where there is no compiler on the
-    machine, or the network is beyond it, it runs as it stands.
-    """
-
-    def __init__(self, net: nn.Module, frozen: bool) -> None:
-        super().__init__()
-        self.net, self.training = net, False
-        self._run: Callable[[Tensor], Tensor] = torch.compile(net.forward)
-        self._frozen = torch.compile(net.forward, options={"freezing": True}) if frozen else self._run
-
-    def forward(self, x: Tensor) -> Tensor:
-        run = self._run if torch.is_grad_enabled() else self._frozen
-        try:
-            # here, for they take as long to load as all of torch
-            from torch._dynamo.decorators import maybe_mark_dynamic
-            from torch._dynamo.exc import TorchDynamoException
-            from torch._functorch import config
-
-            config.donated_buffer = False  # for all of the process: a Jacobian goes back through one pass several times
-            maybe_mark_dynamic(x, 0)  # one piece of code for any number of images
-            return run(x)
-        except RuntimeError as error:
-            if not isinstance(error, TorchDynamoException):
-                raise
-            self._run = self._frozen = self.net.forward
-            s: Tensor = self.net.forward(x)
-            return s
-
-
-class _Half(nn.Module):
-    """A network that computes in float16 and answers in the precision of its images, gradients of any size included.
-
-    What comes back for a sample is divided by its largest entry before it enters the network and multiplied by it
-    behind: a derivative is linear, so this changes nothing but what float16 would lose of a confident sample's.
-    """
-
-    def __init__(self, net: nn.Module) -> None:
-        super().__init__()
-        self.net, self.training = net, False
-
-    def forward(self, x: Tensor) -> Tensor:
-        if not torch.is_grad_enabled():
-            s: Tensor = self.net(x).to(x.dtype)
-            return s
-        size = _Size()
-        inside = self.net(_GrowBack.apply(x, size))  # type: ignore[no-untyped-call]
-        s = _ShrinkBack.apply(inside, size, x.dtype)  # type: ignore[no-untyped-call]
-        return s  # noqa: RET504 - named for its type
-
-
-class _Size:
-    """The largest entry of what came back for each sample, of one pass."""
-
-    value: Tensor
-
-
-class _ShrinkBack(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, s: Tensor, size: _Size, dtype: torch.dtype) -> Tensor:
-        ctx.size, ctx.dtype = size, s.dtype
-        return s.to(dtype)
-
-    @staticmethod
-    def backward(ctx: Any, d: Tensor) -> tuple[Tensor, None, None]:
-        largest = d.abs().amax(1, keepdim=True)
-        ctx.size.value = largest.where(largest > 0, torch.ones_like(largest))
-        return (d / ctx.size.value).to(ctx.dtype), None, None
-
-
-class _GrowBack(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, size: _Size) -> Tensor:
-        ctx.size = size
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
-        return g * per_row(ctx.size.value.squeeze(1), g), None
-
-
-def _channels_last(net: nn.Module) -> nn.Module:
-    """A copy whose weights lie as its images will; a network that cannot be copied serves as it stands."""
-    try:
-        with unmetered(net):
-            twin = copy.deepcopy(net)
-    except (RuntimeError, TypeError):
-        return net
-    return twin.to(memory_format=torch.channels_last).requires_grad_(False)  # type: ignore[call-overload, no-any-return]
-
-
 def _keep(kept: OrderedDict[nn.Module, nn.Module], model: nn.Module, twin: nn.Module) -> None:
     kept[model] = twin
     if len(kept) > MODELS_KEPT:
         kept.popitem(last=False)
-
-
-def _with_base(model: nn.Module, base: nn.Module) -> nn.Module:
-    """The same defence in front of another network; of a bare one nothing is left."""
-    if not isinstance(model, Defence):
-        return base
-    twin = copy.copy(model)
-    twin._modules = dict(model._modules)
-    twin.base = _with_base(model.base, base)
-    return twin
 
 
 class _Graph:

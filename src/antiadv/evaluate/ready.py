@@ -1,0 +1,134 @@
+"""The network that is asked in place of the bare one: the same function, made ready for a device and a precision.
+
+prepared(f, device, precision, compiled)   →  f itself where nothing is to be done
+behind(g, f')                              →  the defence g in front of f' instead of its own base
+
+tensor cores   want weights channels last as they want images: a copy of f, whose later changes are not seen
+compiled       on request, for any number of images: half a minute, which pays on long runs
+half           float16 inside, by autocast, with gradients of any size
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from antiadv.core.ball import per_row
+from antiadv.core.defence import Defence
+from antiadv.evaluate.meter import unmetered
+
+
+def prepared(base: nn.Module, device: torch.device, precision: str, compiled: bool) -> nn.Module:
+    cores = device.type == "cuda" and precision != "float32"
+    ready = channels_last(base) if cores else base
+    if compiled and not any(getattr(m, "uncompilable", False) for m in base.modules()):
+        ready = _Compiled(ready, frozen=device.type != "cuda")
+    return Half(ready) if precision == "half" else ready
+
+
+def behind(model: nn.Module, base: nn.Module) -> nn.Module:
+    """The same defence in front of another network; of a bare one nothing is left."""
+    if not isinstance(model, Defence):
+        return base
+    twin = copy.copy(model)
+    twin._modules = dict(model._modules)
+    twin.base = behind(model.base, base)
+    return twin
+
+
+class _Compiled(nn.Module):
+    """A network compiled once for any number of images, which calls no hook of the network itself.
+
+    `frozen`: without gradients its weights are folded into the code, and are then those of the first call; on a GPU
+    that gains nothing, and every network of one family would be compiled anew. Where there is no compiler on the
+    machine, or the network is beyond it, it runs as it stands.
+    """
+
+    def __init__(self, net: nn.Module, frozen: bool) -> None:
+        super().__init__()
+        from torch._dynamo.decorators import maybe_mark_dynamic  # here, for it takes as long to load as all of torch
+        from torch._functorch import config
+
+        config.donated_buffer = False  # for all of the process: a Jacobian goes back through one pass several times
+        self.net, self.training, self._mark = net, False, maybe_mark_dynamic
+        self._run: Callable[[Tensor], Tensor] = torch.compile(net.forward)
+        self._frozen = torch.compile(net.forward, options={"freezing": True}) if frozen else self._run
+
+    def forward(self, x: Tensor) -> Tensor:
+        run = self._run if torch.is_grad_enabled() else self._frozen
+        try:
+            self._mark(x, 0)  # one piece of code for any number of images
+            return run(x)
+        except RuntimeError as error:
+            from torch._dynamo.exc import TorchDynamoException
+
+            if not isinstance(error, TorchDynamoException):
+                raise
+            self._run = self._frozen = self.net.forward
+            s: Tensor = self.net.forward(x)
+            return s
+
+
+class Half(nn.Module):
+    """A network that computes in float16 and answers in the precision of its images, gradients of any size included.
+
+    What comes back for a sample is divided by its largest entry before it enters the network and multiplied by it
+    behind: a derivative is linear, so this changes nothing but what float16 would lose of a confident sample's.
+    """
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net, self.training = net, False
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not torch.is_grad_enabled():
+            s: Tensor = self.net(x).to(x.dtype)
+            return s
+        size = _Size()
+        inside = self.net(_GrowBack.apply(x, size))  # type: ignore[no-untyped-call]
+        s = _ShrinkBack.apply(inside, size, x.dtype)  # type: ignore[no-untyped-call]
+        return s  # noqa: RET504 - named for its type
+
+
+class _Size:
+    """The largest entry of what came back for each sample, of one pass."""
+
+    value: Tensor
+
+
+class _ShrinkBack(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, s: Tensor, size: _Size, dtype: torch.dtype) -> Tensor:
+        ctx.size, ctx.dtype = size, s.dtype
+        return s.to(dtype)
+
+    @staticmethod
+    def backward(ctx: Any, d: Tensor) -> tuple[Tensor, None, None]:
+        largest = d.abs().amax(1, keepdim=True)
+        ctx.size.value = largest.where(largest > 0, torch.ones_like(largest))
+        return (d / ctx.size.value).to(ctx.dtype), None, None
+
+
+class _GrowBack(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, size: _Size) -> Tensor:
+        ctx.size = size
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
+        return g * per_row(ctx.size.value.squeeze(1), g), None
+
+
+def channels_last(net: nn.Module) -> nn.Module:
+    """A copy whose weights lie as its images will; a network that cannot be copied serves as it stands."""
+    try:
+        with unmetered(net):
+            twin = copy.deepcopy(net)
+    except (RuntimeError, TypeError):
+        return net
+    return twin.to(memory_format=torch.channels_last).requires_grad_(False)  # type: ignore[call-overload, no-any-return]
