@@ -59,6 +59,19 @@ def test_fails_inside_the_true_distance(name: str, p: float, toy: object) -> Non
 
 
 @everywhere
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_on_a_gpu_it_finds_as_much_and_no_more(name: str, p: float) -> None:
+    toy = halfspace(p)
+    there = Toy(toy.model.cuda(), toy.x.cuda(), toy.y.cuda(), toy.distance)
+    ball = Ball(p, reach(name, p) * toy.distance)
+    outcome = attacked(parse(name), there, ball)
+    assert outcome.images.is_cuda
+    assert outcome.fooled.all()
+    assert (ball.distance(there.x, outcome.images) <= ball.reach).all()
+    assert not attacked(parse(name), there, Ball(p, 0.8 * toy.distance), queries=400).fooled.any()
+
+
+@everywhere
 @pytest.mark.parametrize("queries", [1, 2, 7, 60])
 def test_charges_what_a_spying_model_saw_and_never_passes_the_budget(name: str, p: float, queries: int) -> None:
     toy = halfspace(p)

@@ -26,7 +26,7 @@ from antiadv.evaluate.runners import RUNNERS
 from antiadv.evaluate.work import TRIES, Work
 from tests.engine.misfits import Kills, Poisons, Raises, world_of
 from tests.engine.test_crash import PATIENCE, ROOT, files
-from tests.evaluate.probes import MODEL, cell, world
+from tests.evaluate.probes import MODEL, bands, cell, world
 
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}
 SAMPLES = range(60)
@@ -198,6 +198,17 @@ def test_workers_take_the_gpus_in_turn(monkeypatch: pytest.MonkeyPatch, seen: st
         processes._take_gpu(number)
         found.append(os.environ["CUDA_VISIBLE_DEVICES"])
     assert "".join(found) == taken
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.usefixtures("nobody_left")
+def test_two_workers_on_one_gpu_give_what_one_process_does(tmp_path: Path):
+    on_gpu = World("cuda", models={MODEL: bands()})
+    evaluate(ASKED, tmp_path / "alone", shard=1000, world=on_gpu)
+    run(tmp_path / "two", on_gpu)
+    assert read(tmp_path / "two") == read(tmp_path / "alone")
+    receipts = [r for c in ASKED for r in Store(tmp_path / "two").receipts(c)]
+    assert {r.device for r in receipts} == {torch.cuda.get_device_name()}
 
 
 def test_a_network_that_cannot_be_sent_is_bad_input(tmp_path: Path):
