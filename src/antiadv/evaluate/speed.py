@@ -12,8 +12,8 @@ A request is cut into parts of at most `batch` images. On CUDA each part is padd
 forward pass, loss, gradient and the defence's own loop run as one CUDA graph, captured at the first request of its
 kind: one launch instead of hundreds. Padding cannot matter, since samples stand alone. A model that cannot be captured
 (it asks the host something midway) runs as it stands. What is asked may be a copy of the network that suits the device
-(`ready.py`), on a CPU too, with the weights of the first request; the judge asks the network itself. If the device runs
-out of memory, the batch is halved and the request goes on; memory is bounded by the batch, not by the number of samples.
+(`ready.py`), on a CPU too, with the weights of the first request; the judge asks the network itself. Where memory runs
+out, the batch is halved and the request goes on; memory is bounded by the batch, not by the number of samples.
 """
 
 from __future__ import annotations
