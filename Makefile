@@ -31,7 +31,7 @@ paper: docs
 # ours beside other people's attacks, how strong and how fast, on the CPU; what is stored is not run again
 bench: .venv-bench/ready
 	.venv-bench/bin/python -W ignore benchmarks/parity.py --device cpu --jobs 'torchattacks-*,art-*,foolbox-*'
-	.venv-bench/bin/python -W ignore benchmarks/speed.py --device cpu --threads 1 --sides ours,compiled
+	.venv-bench/bin/python -W ignore benchmarks/speed.py --device cpu --threads 2 --sides ours,compiled,mixed
 
 # their pins clash with ours: an environment of their own, where our package brings no dependencies
 .venv-bench/ready: benchmarks/constraints.txt

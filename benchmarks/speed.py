@@ -2,18 +2,22 @@
 
     speed.py --list                                       every job, where it is meant to run, and what is stored
     speed.py --jobs 'autoattack-*' --device cuda --precision tf32 --repeats 3 --within 500 --out results/bench
-             --samples 512 --queries 2000 --batch 512 --threads 1 --sides ours,compiled,mixed
+             --samples 512 --queries 2000 --batch 512 --threads 2 --sides ours,compiled,mixed
 
     sides      theirs, as its authors call it; ours, through the engine as it stands, on a compiled network, or compiled
                and searching with 16-bit numbers inside (`half`, `mixed`: see evaluate/speed.py)
-    time       on a GPU seconds of the wall, waited for; on a CPU those of the processor, since other work shares it:
-               of these only ratios are kept, and on one thread, for threads that wait for others spend them too
+    time       on a GPU seconds of the wall, waited for; on a CPU only ratios are kept: on one thread those of the
+               processor, since other work shares it; on several those of the wall, for a thread that waits spends the
+               processor's too, and `others` says how much of the processors other programs took meanwhile
     ratio      theirs / ours in each repeat; its median, least and greatest
     setup      what ours needs once (graphs, compilation): two steps, less the same again, over the median of its runs
     strength   both sides' images by one judge in float32, under parity's rules, on as many images as were timed
+    again      a sample that the search takes for fallen and the judge does not is searched in float32 too, in that time
     budget     of attacks on labels, ours may send what theirs was seen to send for each sample; in `least` jobs the
                least share of it with which it comes as close, found by trying shares from the smallest on, untimed
-    overhead   of one attack() of ours, the share of processor time outside the network's passes
+    overhead   of one attack() of ours, the share of processor time outside the network's passes, on one thread
+    ceiling    on a CPU, the share of the speed of a large matrix product at which the network runs in each way: what
+               nobody's code can gain more than, pass for pass
 
 `met` asks for both: as fast as the target, and as strong as the rule; of ours as it stands, if that side ran. On a GPU
 what was compiled before is found again, and `setup` is what it then takes. Passes count images through the bare
@@ -27,6 +31,7 @@ import argparse
 import contextlib
 import json
 import math
+import os
 import resource
 import statistics
 import sys
@@ -44,6 +49,8 @@ import torch
 from authors import Authors
 from filing import pick, put
 from peers import PEERS, Found, Peer, Task
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
 import parity
 from antiadv import AntiAdversary, attack, attacks, data, models
@@ -58,7 +65,7 @@ from antiadv.core.oracle import Eager, Engine, Ledger, Oracle
 from antiadv.core.threat import Access, Threat
 from antiadv.evaluate import speed
 from antiadv.evaluate.judge import look, records, tidy
-from antiadv.evaluate.meter import Meter, revision, versions
+from antiadv.evaluate.meter import Meter, aside, revision, versions
 from antiadv.evaluate.speed import engine, switched
 from antiadv.evaluate.world import find_device
 from antiadv.report.measures import standing
@@ -67,7 +74,7 @@ from parity import BATCH, DATA, ROOT, Clock, Job, Side, beginning_at, over_the_e
 STEPS = 2  # K, of the layer
 OVERHEAD = 0.1  # of the processor time, outside the network's passes
 OVERHEAD_QUERIES = 128  # a sample: enough for the dearest step of any attack, the 101 of one of NES
-SHARES = (1 / 12, 1 / 8, 1 / 6, 1 / 4, 1 / 3, 1 / 2, 2 / 3)  # of their queries, for the least that is enough
+SHARES = tuple(k / 24 for k in (2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16))  # of their queries, for the least enough
 SMALL_BATCH = 64  # images pass at once on a CPU, where more do not fit its cache
 SIDES = ("ours", "compiled", "half", "mixed")  # the last two in that precision, whatever theirs runs in
 FORMAT = 1
@@ -147,8 +154,8 @@ def _races() -> list[Race]:
             found.append(Race(job, cuda=5, step=step, queries=2000))
     model = "compact:trades"
     for name, text, peer, equal, samples in (
-        ("square-pyautoattack", "square", "pyautoattack square", False, 16),
-        ("square-torchattacks", "square:rescale=true", "torchattacks square", True, 32),
+        ("square-pyautoattack", "square", "pyautoattack square", False, 24),
+        ("square-torchattacks", "square:rescale=true", "torchattacks square", True, 64),
     ):
         job = Job(f"{name}-compact-trades", "standing", model, text, peer, ball, 0.5, equal, samples)
         found.append(Race(job, cpu=1.5))
@@ -167,7 +174,8 @@ def _races() -> list[Race]:
 
 
 RACES = {race.name: race for race in _races()}
-JOBS: dict[str, Race | Lone] = {**RACES, "overhead": Lone("overhead", "cpu", 32), "latency": Lone("latency", "cuda")}
+ALONE = (Lone("overhead", "cpu", 32), Lone("ceiling", "cpu", SMALL_BATCH), Lone("latency", "cuda"))
+JOBS: dict[str, Race | Lone] = {**RACES, **{job.name: job for job in ALONE}}
 CPU_SAMPLES = {"autoattack-compact-trades": 16}  # where a GPU has time for more
 
 
@@ -183,13 +191,57 @@ def shortened(attack: Attack) -> Attack:
     return replace(attack, steps=2)  # type: ignore[type-var]
 
 
+def clock(device: torch.device) -> Clock:
+    return Clock(device, wall=torch.get_num_threads() > 1)
+
+
 def spent(device: torch.device) -> float:
-    """As `Clock` counts, and the compilers that were called besides."""
+    """As `clock` counts, and the compilers that were called besides."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-        return time.perf_counter()
+    return time.perf_counter() if device.type == "cuda" or torch.get_num_threads() > 1 else worked()
+
+
+def worked() -> float:
+    """Processor seconds of this process and of those it called."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() + children.ru_utime + children.ru_stime
+
+
+class Company:
+    """The share of this machine's processors that others took while the context was open, where the system says it."""
+
+    def __enter__(self) -> Company:
+        self.share: float | None = None
+        self._begun = self._now()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        all_of_us, mine, seconds = (b - a for a, b in zip(self._begun, self._now(), strict=True))
+        if self._begun[0]:
+            self.share = round(max(0.0, all_of_us - mine) / (seconds * (os.cpu_count() or 1)), 4)
+
+    @staticmethod
+    def _now() -> tuple[float, float, float]:
+        return _processors(), worked(), time.perf_counter()
+
+
+def _processors(path: Path = Path("/proc/stat")) -> float:
+    """Seconds that all processors have worked since the system began, time taken from it by its host included."""
+    if not path.exists():
+        return 0.0
+    user, nice, system, _, _, hard, soft, stolen = map(int, path.read_text().split(maxsplit=9)[1:9])
+    return (user + nice + system + hard + soft + stolen) / os.sysconf("SC_CLK_TCK")
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @contextlib.contextmanager
@@ -270,18 +322,28 @@ class Course:
     def theirs(self, short: bool = False) -> Side:
         task, size = self.theirs_task, 1 if self.peer.alone else len(self.rows)
         parts = torch.arange(len(self.rows)).split(size)[: 1 if short else None]
-        with seeded(task.seed), Meter(self.net) as meter, Clock(task.x.device) as clock:
+        with seeded(task.seed), Meter(self.net) as meter, clock(task.x.device) as timed:
             z = torch.cat([self.peer.run(task[rows], short).z for rows in parts])
-        return Side(z, meter.forwards, meter.backwards, clock.seconds)
+        return Side(z, meter.forwards, meter.backwards, timed.seconds)
 
     def ours(self, engine: Engine, budget: int | None) -> Side:
         return self._ours(self.attack, self.task, self.dice[self.rows], engine, budget)
 
     def _ours(self, attack: Attack, task: Task, dice: Draws, engine: Engine, budget: int | None) -> Side:
+        with Meter(self.net) as meter, clock(task.x.device) as timed:
+            z = self._searched(attack, task, dice, engine, budget)
+            if (judge := engine.judge(task.net)) is not engine:
+                with aside():
+                    believed, judged = (passes.scores(task.net, z).argmax(1) != task.y for passes in (engine, judge))
+                again = (believed & ~judged).nonzero().squeeze(1)
+                if len(again):
+                    z[again] = self._searched(attack, task[again], dice[again], judge, budget)
+        return Side(z, meter.forwards, meter.backwards, timed.seconds)
+
+    def _searched(self, attack: Attack, task: Task, dice: Draws, engine: Engine, budget: int | None) -> Tensor:
         threat, ledger = Threat(task.ball, attack.access, budget), Ledger(len(task.x), budget)
-        with Meter(self.net) as meter, Clock(task.x.device) as clock, beginning_at(task.start):
-            z = attack(Oracle(task.net, threat, ledger, engine), task.x, task.y, task.ball, dice)
-        return Side(z, meter.forwards, meter.backwards, clock.seconds)
+        with beginning_at(task.start):
+            return attack(Oracle(task.net, threat, ledger, engine), task.x, task.y, task.ball, dice)
 
     def warm_up(self, engine: Engine) -> float:
         """Seconds of a short run on all images, and on one, which may be compiled for itself."""
@@ -347,15 +409,16 @@ def compare(race: Race, how: Setting, told: Callable[[str], None] = lambda text:
             first, again = course.warm_up(passes), course.warm_up(passes)
             setup[side] = max(0.0, first - again)
         begun = time.perf_counter()
-        for k in range(how.repeats):
-            if k and (time.perf_counter() - begun) * (k + 1) / k > how.within:
-                break
-            runs["theirs"].append(course.theirs())
-            if k == 0:
-                budget = course.budget(runs["theirs"][0], engines[how.sides[0]])
-            for side, passes in engines.items():
-                runs[side].append(course.ours(passes, budget))
-            told(f"{race.name}: repeat {k + 1} of {how.repeats}: " + _ratios(runs, k))
+        with Company() as others:
+            for k in range(how.repeats):
+                if k and (time.perf_counter() - begun) * (k + 1) / k > how.within:
+                    break
+                runs["theirs"].append(course.theirs())
+                if k == 0:
+                    budget = course.budget(runs["theirs"][0], engines[how.sides[0]])
+                for side, passes in engines.items():
+                    runs[side].append(course.ours(passes, budget))
+                told(f"{race.name}: repeat {k + 1} of {how.repeats}: " + _ratios(runs, k))
     times = {side: [run.seconds for run in done] for side, done in runs.items()}
     first_runs = {side: done[0] for side, done in runs.items()}
     return {
@@ -367,6 +430,7 @@ def compare(race: Race, how: Setting, told: Callable[[str], None] = lambda text:
         "budget": budget,
         **{s: course.judged(run, course.peer.said if s == "theirs" else pair.ours) for s, run in first_runs.items()},
         "alike": course.alike(first_runs["theirs"]),
+        "others": others.share,
         "times_faster": {
             side: [round(a / b, 4) for a, b in zip(times["theirs"], times[side], strict=True)] for side in engines
         },
@@ -390,7 +454,8 @@ def _head(job: Race | Lone, how: Setting, samples: int) -> Facts:
     said += f" --repeats {how.repeats} --batch {how.at_once} --seed {how.seed}"
     found: Facts = {}
     if isinstance(job, Lone):
-        said += f" --queries {how.queries or OVERHEAD_QUERIES}"
+        overhead = job.name == "overhead"
+        said += f" --queries {how.queries or OVERHEAD_QUERIES}" if overhead else f" --sides {','.join(how.sides)}"
     else:
         package = PEERS[job.pair.peer].package
         with contextlib.suppress(PackageNotFoundError):
@@ -458,6 +523,11 @@ def overhead(how: Setting, told: Callable[[str], None] = lambda text: None, name
     """For every attack, with its defaults and so many queries a sample: the share of attack() outside the passes."""
     if how.device.type != "cpu":
         raise BadInput("overhead is a share of processor time; found a GPU, which works beside it. Say --device cpu.")
+    with one_thread():
+        return _overhead(how, told, names)
+
+
+def _overhead(how: Setting, told: Callable[[str], None], names: Sequence[str]) -> Facts:
     job, queries = JOBS["overhead"], how.queries or OVERHEAD_QUERIES
     assert isinstance(job, Lone)
     samples = how.samples or job.samples
@@ -488,6 +558,65 @@ def overhead(how: Setting, told: Callable[[str], None] = lambda text: None, name
     }
 
 
+# ---------------------------------------------------------------- how fast a network could be on this CPU
+
+
+SIDE = 1024  # of the matrices whose product says how fast the processor multiplies
+
+
+def ceiling(how: Setting, told: Callable[[str], None] = lambda text: None) -> Facts:
+    """Multiplications a second of the network's forward pass, in each way of asking it, over those of a product."""
+    if how.device.type != "cpu":
+        raise BadInput("the ceiling is that of a processor; found a GPU. Say --device cpu.")
+    job = JOBS["ceiling"]
+    assert isinstance(job, Lone)
+    samples = how.samples or job.samples
+    net, dataset = models.load("compact:trades"), data.load(DATA)
+    x, a = dataset.images(range(samples)), torch.rand(SIDE, SIDE)
+    each = multiplications(net, x[:1])
+    engines = {"as it stands": engine(how.device, samples).judge(net)}
+    engines |= {side: replace(how, batch=samples).engine(side) for side in how.sides}
+    shares: dict[str, list[float]] = {name: [] for name in engines}
+    with compiling_afresh(how.compiled):
+        for passes in engines.values():
+            passes.scores(net, x)
+        for k in range(how.repeats):
+            top = SIDE**3 / _least(lambda: a @ a)
+            for name, passes in engines.items():
+                shares[name].append(samples * each / _least(lambda passes=passes: passes.scores(net, x)) / top)
+            told(
+                f"ceiling: repeat {k + 1} of {how.repeats}: " + ", ".join(f"{n} {s[-1]:.2f}" for n, s in shares.items())
+            )
+    return {
+        **_head(job, how, samples),
+        "kind": "ceiling",
+        "model": "compact:trades",
+        "layer": None,
+        "target": None,
+        "weights": models.digest(net),
+        "images": dataset.digest,
+        "multiplications": each,
+        "shares": {name: [round(share, 4) for share in each] for name, each in shares.items()},
+    }
+
+
+def multiplications(net: nn.Module, x: Tensor) -> int:
+    """Of convolutions and linear layers, for one image."""
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        net(x)
+    return int(counter.get_total_flops()) // 2  # it counts additions too
+
+
+def _least(run: Callable[[], object], times: int = 20) -> float:
+    """Seconds of the fastest of many calls: whatever disturbs one makes it slower."""
+    found = list[float]()
+    for _ in range(times):
+        start = time.perf_counter()
+        run()
+        found.append(time.perf_counter() - start)
+    return min(found)
+
+
 # ---------------------------------------------------------------- the verdict: a function of the facts
 
 
@@ -497,6 +626,9 @@ def verdict(facts: Facts) -> Facts:
         rows = {name: spread(shares) for name, shares in facts["shares"].items()}
         worst = max(row["median"] for row in rows.values())
         return {"shares": rows, "worst": worst, "met": worst < facts["target"]}
+    if facts["kind"] == "ceiling":
+        rows = {name: spread(shares) for name, shares in facts["shares"].items()}
+        return {"shares": rows, "most": round(1 / rows["as it stands"]["median"], 2), "met": True}
     sides: Facts = {}
     for side, ratios in facts["times_faster"].items():
         times, strength = spread(ratios), parity.verdict({**facts, "ours": facts[side]})
@@ -572,7 +704,8 @@ def perform(job: Race | Lone, how: Setting, out: Path, told: Callable[[str], Non
         each = (f"batch {b} {row['faster_than_authors']['median']:.2f} times faster" for b, row in rows.items())
         return f"latency: {', '.join(each)}"
     if not path.exists():
-        facts = compare(job, how, told) if isinstance(job, Race) else overhead(how, told)
+        alone = {"overhead": overhead, "ceiling": ceiling}
+        facts = compare(job, how, told) if isinstance(job, Race) else alone[job.name](how, told)
         put({**facts, "verdict": verdict(facts)}, path)
     return line(read(path))
 
@@ -582,6 +715,9 @@ def line(facts: Facts) -> str:
     found, met = facts["verdict"], "met" if facts["verdict"]["met"] else "NOT MET"
     if facts["kind"] == "overhead":
         return f"{facts['job']}: at most {100 * found['worst']:.1f} %, target below {100 * facts['target']:g} %; {met}"
+    if facts["kind"] == "ceiling":
+        each = (f"{name} {row['median']:.2f}" for name, row in found["shares"].items())
+        return f"{facts['job']}: {', '.join(each)} of a matrix product's speed; at most {found['most']:g} times faster"
     said = []
     for side, row in found["sides"].items():
         t = row["times_faster"]
@@ -602,7 +738,9 @@ def main() -> int:
     p.add_argument("--samples", type=int, default=None, help="how many images; by default what the job says")
     p.add_argument("--queries", type=int, default=None, help="of NES, Bandits and overhead, for each sample")
     p.add_argument("--batch", type=int, default=None, help=f"images at once: {BATCH} on a GPU, {SMALL_BATCH} on a CPU")
-    p.add_argument("--threads", type=int, default=None, help="of the CPU; 1 gives fair ratios of processor time")
+    p.add_argument(
+        "--threads", type=int, default=None, help="of the CPU: one by the processor's time, more by the wall's"
+    )
     p.add_argument("--sides", default="ours", help=f"of {', '.join(SIDES)}, separated by commas")
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("--out", type=Path, default=ROOT / "results" / "bench")

@@ -24,7 +24,8 @@ from antiadv.core.ball import Ball, Linf
 from antiadv.core.draws import Draws
 from antiadv.core.errors import BadSpec
 from antiadv.core.oracle import Oracle
-from antiadv.core.threat import Access
+from antiadv.core.threat import Access, Threat
+from antiadv.evaluate.shard import confront
 from tests.toys import Spy, halfspace, small_net
 
 seen: list[tuple[str, list[float]]] = []
@@ -110,7 +111,13 @@ def test_charges_what_a_spying_model_saw() -> None:
     net, x = small_net(), torch.rand((6, 3, 8, 8), generator=torch.Generator().manual_seed(0))
     y = net(x).argmax(1)
     spy = Spy(net)
-    records = antiadv.attack(spy, x, y, "cascade:stages=(apgd:steps=5)+(fab:steps=3,targets=2)", Linf(0.01)).records
+    chosen, threat = (
+        parse("cascade:stages=(apgd:steps=5)+(fab:steps=3,targets=2)"),
+        Threat(Linf(0.01), Access.GRADIENTS),
+    )
+    _, records, _ = confront(
+        spy, chosen, threat, x, y, torch.arange(6), 0
+    )  # as it stands: of a copy the spy sees nothing
     assert spy.seen == sum(r.queries for r in records) + 2 * len(x)  # the judge looks too, before and after
     assert {r.queries for r in records} == {6 + 1 + 13}
 

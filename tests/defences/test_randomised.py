@@ -406,7 +406,7 @@ class Counted(Eager):
         self.asked.append(draws is not None)
         return super().scores(model, z, draws=draws)
 
-    def judge(self) -> Eager:
+    def judge(self, model: nn.Module) -> Eager:
         return Eager(self.batch)
 
 

@@ -128,7 +128,7 @@ class Rough(Eager):
         s = super().scores(model, z, draws=draws)
         return s + self.bias * torch.eye(s.shape[1])[1]
 
-    def judge(self) -> Eager:
+    def judge(self, model) -> Eager:
         return Eager(self.batch)
 
 

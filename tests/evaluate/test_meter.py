@@ -9,8 +9,11 @@ import pytest
 import torch
 
 import antiadv
-from antiadv import AntiAdversary, Linf
+from antiadv import AntiAdversary, Linf, attacks
+from antiadv.core.oracle import Eager
+from antiadv.core.threat import Threat
 from antiadv.evaluate.meter import Meter, versions
+from antiadv.evaluate.shard import confront
 from tests.evaluate.probes import Odd, Passes
 from tests.toys import halfspace, small_net
 
@@ -25,9 +28,12 @@ def test_the_receipt_is_what_hooks_saw(steps: int | None, attack: str, batch: in
     x = torch.rand(5, 3, 8, 8, generator=torch.Generator().manual_seed(1))
     y = net(x).argmax(1)
     y[3] = (y[3] + 1) % 10  # one is wrong from the start
-    seen = Passes(net)
-    outcome = antiadv.attack(net if steps is None else AntiAdversary(net, steps), x, y, attack, Linf(0.01), batch=batch)
-    assert (outcome.receipt.forwards, outcome.receipt.backwards) == (seen.forwards, seen.backwards)
+    model = net if steps is None else AntiAdversary(net, steps)
+    receipt = antiadv.attack(model, x, y, attack, Linf(0.01), batch=batch).receipt
+    seen, chosen = Passes(net), attacks.parse(attack)
+    plain = confront(model, chosen, Threat(Linf(0.01), chosen.access), x, y, torch.arange(5), 0, Eager(batch))[2]
+    assert (plain.forwards, plain.backwards) == (seen.forwards, seen.backwards)
+    assert (receipt.forwards, receipt.backwards) == (seen.forwards, seen.backwards), "what is asked of a copy counts"
     assert seen.forwards > 2 * len(x)
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -71,6 +72,7 @@ def test_a_job_is_written_with_all_that_it_rests_on(bench: ModuleType, run: tupl
     assert facts["command"].endswith("--threads 1")
     assert {"torch", "foolbox", "numpy", "python"} <= set(facts["versions"])
     assert facts["seconds"] is None, "times of a CPU are kept as a ratio only"
+    assert facts["others"] is None or 0 <= facts["others"] < 1
     (times,) = facts["times_faster"]["ours"]
     assert 0.1 < times < 100
     assert facts["budget"] == facts["theirs"]["forwards"] // 2
@@ -128,7 +130,7 @@ def test_the_ratio_is_theirs_over_ours_repeat_by_repeat(bench: ModuleType, monke
     seconds = iter([9.0, 1.0, 1.0, 1.0, 1.0, 6.0, 2.0, 8.0, 1.0, 3.0, 2.0])  # five to warm up, then theirs, ours, …
 
     class Scripted:
-        def __init__(self, device: torch.device) -> None:
+        def __init__(self, device: torch.device, wall: bool) -> None:
             self.seconds = next(seconds)
 
         def __enter__(self) -> Scripted:
@@ -143,6 +145,63 @@ def test_the_ratio_is_theirs_over_ours_repeat_by_repeat(bench: ModuleType, monke
     assert facts["times_faster"] == {"ours": [3.0, 8.0, 1.5]}
     times = bench.verdict({**facts, "target": 3.0})["sides"]["ours"]["times_faster"]
     assert times == {"median": 3.0, "low": 1.5, "high": 8.0}
+
+
+def test_one_thread_is_timed_by_the_processor_and_several_by_the_wall(bench: ModuleType) -> None:
+    for threads, least, most in ((1, 0.0, 0.1), (2, 0.2, 60.0)):
+        before = torch.get_num_threads()
+        torch.set_num_threads(threads)
+        try:
+            with bench.clock(CPU) as timed:
+                time.sleep(0.2)
+        finally:
+            torch.set_num_threads(before)
+        assert least <= timed.seconds < most
+
+
+def test_what_others_take_of_the_processors_is_told(
+    bench: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """In ten seconds on two processors all worked for 14, of which 9 for us: a quarter is others'."""
+    now = iter([(100.0, 1.0, 50.0), (114.0, 10.0, 60.0), (0.0, 1.0, 50.0), (0.0, 10.0, 60.0)])
+    monkeypatch.setattr(bench.Company, "_now", staticmethod(lambda: next(now)))
+    monkeypatch.setattr(bench.os, "cpu_count", lambda: 2)
+    for share in (0.25, None):
+        with bench.Company() as others:
+            pass
+        assert others.share == share
+    stat, ticks = tmp_path / "stat", bench.os.sysconf("SC_CLK_TCK")
+    stat.write_text("cpu  1 2 3 1000 1000 4 5 6 0 0\ncpu0 1 2 3 1000 1000 4 5 6 0 0\n")
+    assert bench._processors(stat) == 21 / ticks
+    assert bench._processors(tmp_path / "none") == 0.0
+
+
+def test_a_sample_on_which_search_and_judge_part_is_searched_again_in_the_time_that_is_taken(
+    bench: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    course = bench.Course(race(bench, "square-torchattacks-compact-trades"), 4, CPU, 0)
+    assert len(course.rows) > 1
+    asked: list[tuple[int, str]] = []
+
+    class Rough(engines.Fast):
+        """Takes the first image for fallen, whatever it is."""
+
+        def scores(self, model: Any, z: torch.Tensor, *, draws: Any = None) -> torch.Tensor:
+            s = super().scores(model, z)
+            s[0] = 0
+            s[0, (course.task.y[0] + 1) % 10] = 1
+            return s
+
+    def attack(oracle: Any, x: torch.Tensor, *_: object) -> torch.Tensor:
+        asked.append((len(x), type(oracle._engine).__name__))
+        return x.clone()
+
+    monkeypatch.setattr(course, "attack", attack)
+    attack.access = course.race.attack().access  # type: ignore[attr-defined]
+    side = course.ours(Rough(64, "mixed"), None)
+    assert asked == [(len(course.rows), "Rough"), (1, "Fast")]
+    assert torch.equal(side.z, course.task.x)
+    assert side.forwards == 0, "what the judge looks at is nobody's pass"
 
 
 def test_behind_the_layer_passes_are_those_of_the_network(bench: ModuleType) -> None:
@@ -181,7 +240,7 @@ def test_the_least_budget_is_the_smallest_share_that_comes_as_close(
     monkeypatch.setattr(course, "judged", judged)
     theirs = bench.Side(torch.zeros(0), 480, 0, 1.0)
     assert course.budget(theirs, None) == 80
-    assert asked == [20, 30, 40, 60, 80]
+    assert asked == [20, 30, 40, 50, 60, 70, 80]
     course.race = replace(job, least=False)
     assert course.budget(theirs, None) == 240
 
@@ -217,11 +276,11 @@ def test_what_is_timed_is_every_pass_and_nothing_else(bench: ModuleType) -> None
     own, passes = engines.answer, engines.engine(CPU, 2)
     with bench.timing_passes() as found:
         passes.scores(net, x)
-        assert len(found) == 3
+        assert len(found) == 1 + 3, "a copy of the network is tried on an image first"
         passes.gradient(net, x, lambda s, y: s.sum(1), torch.zeros(5, dtype=torch.int64))
-        assert len(found) == 6
+        assert len(found) == 7
         sum(range(10**6))
-    assert len(found) == 6
+    assert len(found) == 7
     assert all(seconds > 0 for seconds in found)
     assert engines.answer is own
 
@@ -238,6 +297,34 @@ def test_overhead_is_a_share_for_every_attack_asked(bench: ModuleType) -> None:
         found = bench.verdict({**facts, "shares": {"pgd": [0.01, 0.02, 0.5], "square": [worst]}})
         assert (found["worst"], found["met"]) == (worst, met)
         assert found["shares"]["pgd"] == {"median": 0.02, "low": 0.01, "high": 0.5}
+
+
+def test_overhead_is_taken_on_one_thread_whatever_was_said(bench: ModuleType) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        facts = bench.overhead(bench.Setting(CPU, samples=1, queries=2, repeats=1), names=("pgd",))
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert facts["threads"] == 1
+    assert facts["command"].endswith("--threads 1")
+
+
+# ---------------------------------------------------------------- how fast a network could be
+
+
+def test_the_ceiling_is_a_share_of_a_products_speed(bench: ModuleType) -> None:
+    facts = bench.ceiling(bench.Setting(CPU, samples=2, repeats=1))
+    assert list(facts["shares"]) == ["as it stands", "ours"]
+    assert all(0 < share < 1.2 for shares in facts["shares"].values() for share in shares)
+    found = bench.verdict({**facts, "shares": {"as it stands": [0.4, 0.5, 0.9], "compiled": [0.8]}})
+    assert found["most"] == 2.0
+    assert found["shares"]["as it stands"] == {"median": 0.5, "low": 0.4, "high": 0.9}
+    net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.Flatten(), torch.nn.Linear(8 * 36, 5))
+    assert bench.multiplications(net, torch.rand(1, 3, 8, 8)) == 8 * 36 * 27 + 8 * 36 * 5
+    with pytest.raises(BadInput, match="that of a processor"):
+        bench.ceiling(bench.Setting(torch.device("cuda")))
 
 
 # ---------------------------------------------------------------- the verdict and the page
@@ -321,11 +408,11 @@ def test_stored_verdicts_follow_from_stored_facts(bench: ModuleType, path: Path)
     assert facts["verdict"] == bench.verdict(facts)
     assert facts["weights"] == models.digest(models.load(facts["model"]))
     assert facts["images"] == data.load("cifar10:test").digest
-    if facts["kind"] != "overhead":
+    if facts["kind"] not in ("overhead", "ceiling"):
         pair = job.pair
         assert (facts["model"], facts["threat"], facts["points"]) == (pair.model, str(pair.ball), pair.points)
         assert facts["target"] == job.target("cpu" if facts["device"] == "cpu" else "cuda")
         assert {facts[side]["attack"] for side in facts["times_faster"]} == {pair.ours}
         assert (facts["seconds"] is None) == (facts["device"] == "cpu")
-    else:
+    elif facts["kind"] == "overhead":
         assert set(facts["shares"]) <= set(attacks.ATTACKS)

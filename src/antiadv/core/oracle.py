@@ -101,8 +101,8 @@ class Engine(Protocol):
 
     def jacobian(self, model: nn.Module, z: Tensor, *, draws: Draws | None = None) -> tuple[Tensor, Tensor]: ...
 
-    def judge(self) -> Engine:
-        """The engine the judge looks through, plain float32; itself, if it is that."""
+    def judge(self, model: nn.Module) -> Engine:
+        """The engine the judge looks at this model through, plain float32; itself, if it asks it so."""
         ...
 
 
@@ -128,7 +128,7 @@ class Eager:
         pairs = [slopes(model, part, d) for part, d in self._parts(z, draws)]
         return _join([s for s, _ in pairs]), _join([j for _, j in pairs])
 
-    def judge(self) -> Eager:
+    def judge(self, model: nn.Module) -> Eager:
         return self
 
     def _parts(self, z: Tensor, draws: Draws | None) -> list[tuple[Tensor, Draws | None]]:

@@ -11,7 +11,6 @@ import functools
 import platform
 import subprocess
 import time
-from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
@@ -75,19 +74,6 @@ def aside() -> Iterator[Passes]:
 def metered() -> set[nn.Module]:
     """The modules whose passes are being counted."""
     return {m.module for m in _OPEN} if _OPEN else set()
-
-
-@contextmanager
-def unmetered(module: nn.Module) -> Iterator[None]:
-    """Inside, the module is without the meters' hooks: a copy made there is counted by nobody."""
-    hooks = module._forward_hooks
-    module._forward_hooks = OrderedDict(
-        (key, hook) for key, hook in hooks.items() if not isinstance(getattr(hook, "__self__", None), Meter)
-    )
-    try:
-        yield
-    finally:
-        module._forward_hooks = hooks
 
 
 def bill(passes: Passes, images: int) -> None:

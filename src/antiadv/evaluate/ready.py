@@ -1,11 +1,12 @@
 """The network that is asked in place of the bare one: the same function, made ready for a device and a precision.
 
-prepared(f, device, precision, compiled)   →  f itself where nothing is to be done
-behind(g, f')                              →  the defence g in front of f' instead of its own base
+prepared(f, precision, compiled, works)   →  f itself where nothing is to be done
+behind(g, f')                             →  the defence g in front of f' instead of its own base
 
-tensor cores   want weights channels last as they want images: a copy of f, whose later changes are not seen
-compiled       on request, for any number of images: half a minute, which pays on long runs
-half           float16 inside, by autocast, with gradients of any size
+channels last   how tensor cores and CPUs want a convolution's weights: a copy of f, whose later changes are not seen
+compiled        on request, for any number of images: half a minute, which pays on long runs
+half            float16 inside, by autocast, with gradients of any size
+mixed           bfloat16 inside, by autocast, but for the end of the network
 """
 
 from __future__ import annotations
@@ -19,15 +20,26 @@ from torch import Tensor, nn
 
 from antiadv.core.ball import per_row
 from antiadv.core.defence import Defence
-from antiadv.evaluate.meter import unmetered
 
 
-def prepared(base: nn.Module, device: torch.device, precision: str, compiled: bool) -> nn.Module:
-    cores = device.type == "cuda" and precision != "float32"
-    ready = channels_last(base) if cores else base
+def prepared(
+    base: nn.Module, precision: str, compiled: bool, works: Callable[[nn.Module], bool] = lambda net: True
+) -> nn.Module:
+    """`works` tries a copy on an image: one that it refuses is not used."""
+    ready = channels_last(base) if gains(base, precision) else base
+    if ready is not base:
+        if precision == "mixed":
+            refine_head(ready)
+        ready = ready if works(ready) else base
     if compiled and not any(getattr(m, "uncompilable", False) for m in base.modules()):
-        ready = _Compiled(ready, frozen=device.type != "cuda")
+        ready = _Compiled(ready, frozen=not any(p.is_cuda for p in base.parameters()))
     return Half(ready) if precision == "half" else ready
+
+
+def gains(base: nn.Module, precision: str) -> bool:
+    """Whether channels last are faster: for convolutions on tensor cores, and on a CPU, which has none for float64."""
+    kinds = {p.device.type for p in base.parameters() if p.ndim == 4 and p.dtype != torch.float64}
+    return "cpu" in kinds or ("cuda" in kinds and precision != "float32")
 
 
 def behind(model: nn.Module, base: nn.Module) -> nn.Module:
@@ -124,11 +136,38 @@ class _GrowBack(torch.autograd.Function):
         return g * per_row(ctx.size.value.squeeze(1), g), None
 
 
+def refine_head(twin: nn.Module) -> None:
+    """Let the end of this copy compute in float32 under autocast: its last linear layer, and whatever stands between
+    that and the last weights before it, such as pooling.
+
+    With 8 bits scores lie on steps, and who compares two of them sees no difference where there is one.
+    """
+    weights = [m for m in twin.modules() if any(True for _ in m.parameters(recurse=False))]
+    last = max((i for i, m in enumerate(weights) if isinstance(m, nn.Linear)), default=0)
+    if not last:
+        return
+    before, head = weights[last - 1].forward, weights[last].forward
+
+    def widened(*args: Any) -> Any:
+        out = before(*args)
+        return out.float() if isinstance(out, Tensor) else out
+
+    def exact(x: Tensor) -> Any:
+        with torch.autocast(x.device.type, enabled=False):
+            return head(x.float())
+
+    # no hooks, which are the network's own
+    weights[last - 1].forward, weights[last].forward = widened, exact
+
+
 def channels_last(net: nn.Module) -> nn.Module:
-    """A copy whose weights lie as its images will; a network that cannot be copied serves as it stands."""
+    """A copy whose weights lie as its images will; a network that cannot be copied serves as it stands.
+
+    It calls the hooks of the network itself, those that are registered later too: who counts passes goes on counting.
+    """
+    hooks = [h for m in net.modules() for name, h in vars(m).items() if "_hooks" in name]
     try:
-        with unmetered(net):
-            twin = copy.deepcopy(net)
-    except (RuntimeError, TypeError):
+        twin = copy.deepcopy(net, {id(h): h for h in hooks})
+        return twin.to(memory_format=torch.channels_last).requires_grad_(False)  # type: ignore[call-overload, no-any-return]
+    except Exception:  # whatever a network of somebody else's holds: a lock, a file, weights for video
         return net
-    return twin.to(memory_format=torch.channels_last).requires_grad_(False)  # type: ignore[call-overload, no-any-return]

@@ -67,7 +67,7 @@ def confront(
     if ids.shape != y.shape:
         raise BadInput(f"ids must number the images, one each ({len(x)}); found {tuple(ids.shape)}. Or leave them out.")
     engine = Eager() if engine is None else engine
-    judge = engine.judge()
+    judge = engine.judge(model)
     x, y, ids = x.detach().clamp(0, 1), y.to(x.device).long(), ids.to(x.device)
     with Meter(base_of(model)) as meter:
         dice = Draws.of(seed, ids)

@@ -5,15 +5,15 @@
     precision   float32   as IEEE has it, everywhere: what the judge decides in
                 tf32      float32 storage, tensor cores with 10-bit mantissas inside convolutions and products (CUDA)
                 half      float16 inside, by autocast: the mantissas of tf32 in half the bytes (CUDA)
-                mixed     bfloat16 inside, by autocast: coarser, and for any size of number
+                mixed     bfloat16 inside, by autocast, but for the head: coarser, and for any size of number
                           scores, losses and gradients are float32 in all of them
 
 A request is cut into parts of at most `batch` images. On CUDA each part is padded up to one of a few static sizes, and
 forward pass, loss, gradient and the defence's own loop run as one CUDA graph, captured at the first request of its
 kind: one launch instead of hundreds. Padding cannot matter, since samples stand alone. A model that cannot be captured
 (it asks the host something midway) runs as it stands. What is asked may be a copy of the network that suits the device
-(`ready.py`); the judge asks the network itself. If the device runs out of memory, the batch is halved and the request
-goes on; memory is bounded by the batch, not by the number of samples.
+(`ready.py`), on a CPU too, with the weights of the first request; the judge asks the network itself. Where memory runs
+out, the batch is halved and the request goes on; memory is bounded by the batch, not by the number of samples.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from antiadv.core.errors import BadInput, BadSpec
 from antiadv.core.losses import Loss
 from antiadv.core.oracle import answer, slope, slopes
 from antiadv.evaluate.meter import Passes, aside, bill, metered
-from antiadv.evaluate.ready import behind, prepared
+from antiadv.evaluate.ready import behind, gains, prepared
 
 PRECISIONS = ("float32", "tf32", "half", "mixed")
 _INSIDE = {"half": torch.float16, "mixed": torch.bfloat16}
@@ -78,7 +78,7 @@ def switched(precision: str, device: torch.device) -> Iterator[None]:
 
 
 class Fast:
-    """See the head of this file."""
+    """See the head of this file. A `plain` one asks the network itself, whatever would be faster."""
 
     def __init__(
         self,
@@ -87,12 +87,13 @@ class Fast:
         least: int = LEAST,
         compiled: bool = False,
         tuned: bool = False,
+        plain: bool = False,
     ) -> None:
         if batch < 1:
             raise BadInput(f"a batch needs at least one image; found {batch}. Give for example --batch 256.")
         check_precision(precision)
         self.batch, self.precision, self.least = batch, precision, least
-        self.compiled, self.tuned = compiled, tuned
+        self.compiled, self.tuned, self.plain = compiled, tuned, plain
         self._ready: OrderedDict[nn.Module, nn.Module] = OrderedDict()
         self._twins: OrderedDict[nn.Module, nn.Module] = OrderedDict()
         self._passes: dict[tuple[nn.Module, str], Passes] = {}
@@ -100,12 +101,12 @@ class Fast:
         self._capturing: tuple[torch.cuda.Stream, Any] | None = None
         self._judge: Fast | None = None
 
-    def judge(self) -> Fast:
-        """The same in float32 and as it stands: this engine itself, where it is that."""
-        if self.precision == "float32" and not self.compiled:
+    def judge(self, model: nn.Module) -> Fast:
+        """The same in float32 and of the network itself, no copy of it: this engine, where it asks that."""
+        if self.precision == "float32" and not self.compiled and (self.plain or not gains(base_of(model), "float32")):
             return self
         if self._judge is None:
-            self._judge = Fast(self.batch, "float32", self.least)
+            self._judge = Fast(self.batch, "float32", self.least, plain=True)
         return self._judge
 
     def scores(self, model: nn.Module, z: Tensor, *, draws: Draws | None = None) -> Tensor:
@@ -165,14 +166,16 @@ class Fast:
         captures = device.type == "cuda"
         if n == 0 or not (captures or self.compiled):
             with switched(self.precision, device):
-                return run(model, *part)
+                answers = run(self._twin(model, run, part) if n else model, *part)
+            return tuple(t.contiguous() for t in answers)  # a copy's gradients lie as its weights do
         counted = metered()
         graph = self._graph(model, what, run, part) if captures else None
         if graph is not None:
             answers = graph.replay(part)
         else:
             with aside(), switched(self.precision, device):
-                answers = run(self._twin(model, device), *part)
+                answers = run(self._twin(model, run, part), *part)
+            answers = tuple(t.contiguous() for t in answers)
         if counted:
             bill(self._passes_of(model, what, run, part), n)
         return answers
@@ -188,12 +191,24 @@ class Fast:
             self._passes[kind] = seen
         return self._passes[kind]
 
-    def _twin(self, model: nn.Module, device: torch.device) -> nn.Module:
-        """The model in front of a copy of its bare network that suits this device; itself where that is the network."""
+    def _twin(self, model: nn.Module, run: Run, part: Sequence[Tensor]) -> nn.Module:
+        """The model in front of a copy of its bare network that suits its device; itself where that is the network."""
+        if self.plain:
+            return model
         if model not in self._twins:
+
+            def works(copied: nn.Module) -> bool:
+                """A network may count on how its images lie, and then fails with channels last."""
+                try:
+                    with aside():
+                        run(behind(model, copied), *(t[:1] for t in part))
+                except Exception:  # if the network fails too, that is said when it is asked
+                    return False
+                return True
+
             base = base_of(model)
             if base not in self._ready:  # one for every defence in front
-                _keep(self._ready, base, prepared(base, device, self.precision, self.compiled))
+                _keep(self._ready, base, prepared(base, self.precision, self.compiled, works))
             ready = self._ready[base]
             _keep(self._twins, model, model if ready is base else behind(model, ready))
         return self._twins[model]
@@ -208,7 +223,8 @@ class Fast:
             self._graphs.popitem(last=False)
         if kind not in graphs:
             with aside(), switched(self.precision, part[0].device):
-                twin, layout = self._twin(model, part[0].device), self.precision != "float32"
+                twin = self._twin(model, run, part)
+                layout = self.precision != "float32" and twin is not model
                 graph = _Graph.of(functools.partial(run, twin), part, size, layout, self.tuned, *self._shared())
                 graphs[kind] = graph
             if graph is None:
