@@ -11,6 +11,7 @@ from antiadv.experiments.rows import SND, ablation, clean, layer, pair, under, w
 
 TITLE = "Numbers in the text: SND and RSE"
 SAMPLES = 500
+SAMPLES_ENSEMBLE = 200  # every answer is ten passes, and an adaptive attacker averages many answers
 ENSEMBLE = "self_ensemble"  # ten passes
 
 PAPER = {
@@ -34,6 +35,6 @@ def layout(source: Source, samples: int | None = None) -> Layout:
     asked = (clean("NES"), under("NES"), under("Bandits"))
     lines = pair(awp, ablation(), {"+ SND": SND, "+ Anti-Adv": layer(awp)}, n, PAPER)
     known = worst("adaptive", "NES", "Bandits", "adaptive, asked")[:1]  # no gain: RSE has no bare form
-    lines.append(Line(rse, "ten passes", ENSEMBLE, (*asked, *known), n, PAPER_RSE))
+    lines.append(Line(rse, "ten passes", ENSEMBLE, (*asked, *known), samples or SAMPLES_ENSEMBLE, PAPER_RSE))
     lines.append(Line(hydra, "+ Anti-Adv", layer(hydra), (*asked, *known), n, PAPER_HYDRA))
     return Layout(TITLE, tuple(lines), NOTES)
