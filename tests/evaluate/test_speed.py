@@ -409,8 +409,8 @@ def test_static_sizes_hold_what_they_must_and_waste_little(batch: int) -> None:
     for images in range(1, batch + 1):
         size = static_size(images, batch)
         assert images <= size <= batch
-        assert size <= max(LEAST * 2, images * 1.6)
-    assert len({static_size(n, batch) for n in range(1, batch + 1)}) <= 12
+        assert size <= max(LEAST * 2, images * 1.3)
+    assert len({static_size(n, batch) for n in range(1, batch + 1)}) <= 24
 
 
 def test_bad_precisions_are_named() -> None:

@@ -243,14 +243,14 @@ class Fast:
 
 @functools.lru_cache(maxsize=4096)
 def static_size(images: int, batch: int, least: int = LEAST) -> int:
-    """The smallest of the static sizes that holds so many images: batch, ¾, ½, ⅜, ¼, … of it, down to `least`.
+    """The smallest of the static sizes that holds so many images: batch, ⅞, ¾, ⅝, ½, 7/16, … of it, down to `least`.
 
     >>> [static_size(n, 512) for n in (1, 100, 129, 200, 300, 512)]
-    [16, 128, 192, 256, 384, 512]
+    [16, 112, 160, 224, 320, 512]
     """
     sizes = [batch]
     while sizes[-1] // 2 >= least:
-        sizes += [sizes[-1] * 3 // 4, sizes[-1] // 2]
+        sizes += [sizes[-1] * eighths // 8 for eighths in (7, 6, 5, 4)]
     return min(size for size in sizes if size >= images)
 
 
