@@ -12,7 +12,7 @@
     ratio      theirs / ours in each repeat; its median, least and greatest
     setup      what ours needs once (graphs, compilation): two steps, less the same again, over the median of its runs
     strength   both sides' images by one judge in float32, under parity's rules, on as many images as were timed
-    again      what the search takes for fallen and the judge does not is settled as attack() does it, in that time
+    again      a sample that the search takes for fallen and the judge does not is searched in float32 too, in that time
     budget     of attacks on labels, ours may send what theirs was seen to send for each sample; in `least` jobs the
                least share of it with which it comes as close, found by trying shares from the smallest on, untimed
     overhead   of one attack() of ours, the share of processor time outside the network's passes, on one thread
@@ -66,7 +66,6 @@ from antiadv.core.threat import Access, Threat
 from antiadv.evaluate import speed
 from antiadv.evaluate.judge import look, records, tidy
 from antiadv.evaluate.meter import Meter, aside, revision, versions
-from antiadv.evaluate.shard import further
 from antiadv.evaluate.speed import engine, switched
 from antiadv.evaluate.world import find_device
 from antiadv.report.measures import standing
@@ -335,11 +334,9 @@ class Course:
             z = self._searched(attack, task, dice, engine, budget)
             if (judge := engine.judge(task.net)) is not engine:
                 with aside():
-                    believed, fell = (passes.scores(task.net, z).argmax(1) != task.y for passes in (engine, judge))
-                    doubtful = (believed & ~fell).nonzero().squeeze(1)
-                    z[doubtful] = further(task.x[doubtful], z[doubtful], task.ball)
-                    fell = judge.scores(task.net, z[doubtful]).argmax(1) != task.y[doubtful]
-                if len(again := doubtful[~fell]):
+                    believed, judged = (passes.scores(task.net, z).argmax(1) != task.y for passes in (engine, judge))
+                again = (believed & ~judged).nonzero().squeeze(1)
+                if len(again):
                     z[again] = self._searched(attack, task[again], dice[again], judge, budget)
         return Side(z, meter.forwards, meter.backwards, timed.seconds)
 

@@ -461,8 +461,8 @@ def bounded(facts: dict[str, Any]) -> str:
     rest = (
         "Other people's code asks the network as it stands. So pass for pass no float32 code could be more than "
         f"{found['most']:.2g} times as fast as theirs, but for what theirs spends outside the passes, or on batches "
-        "that do not fill the processor. More can only come of 16-bit numbers or of fewer passes. That is why five times "
-        "is out of reach where both send the same queries; where fewer bring ours as close, the jobs called *least* "
+        "that do not fill the processor. More can only come of 16-bit numbers or of fewer passes. So five times is "
+        "out of reach where both send the same queries; where fewer bring ours as close, the jobs called *least* "
         "show how many fewer."
     )
     return "\n".join([textwrap.fill(said, 120) + "\n", table(rows), textwrap.fill(rest, 120) + "\n"])

@@ -4,12 +4,10 @@
     run_shard(job, world)                             →  the same, for a cell's samples, named by text
 
 The attack searches through `engine`, in whatever precision; the judge looks in float32. Where the two part, so that the
-search believes a sample fallen and the judge does not, the image is taken a thousandth of its way further: attacks end
-on the very boundary, where the last bit decides. If the judge does not believe that either, the sample is searched
-again in float32, and that search counts: rounding never makes a defence look strong. Samples that the classifier gets
-wrong untouched are not attacked: nothing is left to break. Three sets of dice are made of the seed and a sample's
-number: the attack's, those of a randomised defence under attack, and the judge's. The two engines are compared over
-equally many looks.
+search believes a sample fallen and the judge does not, that sample is searched again in float32, and that search
+counts: rounding never makes a defence look strong. Samples that the classifier gets wrong untouched are not attacked:
+nothing is left to break. Three sets of dice are made of the seed and a sample's number: the attack's, those of a
+randomised defence under attack, and the judge's. The two engines are compared over equally many looks.
 """
 
 from __future__ import annotations
@@ -22,7 +20,6 @@ from torch import Tensor, nn
 
 from antiadv import attacks
 from antiadv.core.attack import Attack, check_attack
-from antiadv.core.ball import Ball
 from antiadv.core.defence import base_of
 from antiadv.core.door import check_base, check_images, check_labels, check_scores
 from antiadv.core.draws import Draws
@@ -100,15 +97,8 @@ def confront(
             with aside():
                 before, after = judged(x, engine), judged(z, engine)
             agreement = _agreement((before, clean), (after, attacked))
-            believed = (after.majority(y) == threat.targeted) & (threat.ball.distance(x, z) <= threat.ball.reach) & goal
-
-            def parted() -> Tensor:
-                return (believed & (attacked.majority(y) != threat.targeted)).nonzero().squeeze(1)
-
-            if len(doubtful := parted()):
-                z[doubtful] = further(x[doubtful], z[doubtful], threat.ball)
-                attacked = judged(z, judge)
-                doubtful = parted()
+            believed = (after.majority(y) == threat.targeted) & (attacked.majority(y) != threat.targeted) & goal
+            doubtful = (believed & (threat.ball.distance(x, z) <= threat.ball.reach)).nonzero().squeeze(1)
             again = len(doubtful)
             if again:
                 second = Ledger(len(x), threat.queries)
@@ -119,11 +109,6 @@ def confront(
             check_scores(s, x, ids=ids)
         facts = records(ids.tolist(), y, x, z, clean, attacked, threat.ball, ledger)
     return z, facts, meter.receipt(x.device, agreement, again)
-
-
-def further(x: Tensor, z: Tensor, ball: Ball) -> Tensor:
-    """These images a thousandth of their way further from x, and no further than the ball goes."""
-    return ball.project(x, x + 1.001 * (z - x))
 
 
 def _agreement(*pairs: tuple[Look, Look]) -> float:
