@@ -460,7 +460,7 @@ def bounded(facts: dict[str, Any]) -> str:
     ]
     rest = (
         "Other people's code asks the network as it stands. So pass for pass no float32 code could be more than "
-        f"{found['most']:.2g} times as fast as theirs, but for what theirs spends outside the passes, or on batches "
+        f"{found['most']:.3g} times as fast as theirs, but for what theirs spends outside the passes, or on batches "
         "that do not fill the processor. More can only come of 16-bit numbers or of fewer passes. So five times is "
         "out of reach where both send the same queries; where fewer bring ours as close, the jobs called *least* "
         "show how many fewer."
@@ -520,6 +520,8 @@ def raced(facts: dict[str, Any]) -> Iterable[dict[str, str]]:
         if facts["seconds"] is not None:
             middle = (f"{statistics.median(facts['seconds'][who]):.1f}" for who in (side, "theirs"))
             cells |= {"precision": facts["precision"], "seconds": " / ".join(middle)}
+        else:
+            cells |= {"threads": str(facts["threads"])}
         yield cells | {"target met": answered(row["met"])}
 
 

@@ -317,6 +317,7 @@ def test_overhead_is_taken_on_one_thread_whatever_was_said(bench: ModuleType) ->
 def test_the_ceiling_is_a_share_of_a_products_speed(bench: ModuleType) -> None:
     facts = bench.ceiling(bench.Setting(CPU, samples=2, repeats=1))
     assert list(facts["shares"]) == ["as it stands", "ours"]
+    assert facts["others"] is None or 0 <= facts["others"] < 1
     assert all(0 < share < 1.2 for shares in facts["shares"].values() for share in shares)
     found = bench.verdict({**facts, "shares": {"as it stands": [0.4, 0.5, 0.9], "compiled": [0.8]}})
     assert found["most"] == 2.0
