@@ -577,9 +577,10 @@ def ceiling(how: Setting, told: Callable[[str], None] = lambda text: None) -> Fa
     engines = {"as it stands": engine(how.device, samples).judge(net)}
     engines |= {side: replace(how, batch=samples).engine(side) for side in how.sides}
     shares: dict[str, list[float]] = {name: [] for name in engines}
-    with compiling_afresh(how.compiled):
+    with compiling_afresh(how.compiled), contextlib.ExitStack() as stack:
         for passes in engines.values():
             passes.scores(net, x)
+        stack.enter_context(others := Company())
         for k in range(how.repeats):
             top = SIDE**3 / _least(lambda: a @ a)
             for name, passes in engines.items():
@@ -595,6 +596,7 @@ def ceiling(how: Setting, told: Callable[[str], None] = lambda text: None) -> Fa
         "target": None,
         "weights": models.digest(net),
         "images": dataset.digest,
+        "others": others.share,
         "multiplications": each,
         "shares": {name: [round(share, 4) for share in each] for name, each in shares.items()},
     }

@@ -377,9 +377,9 @@ How fast is it, beside other people's code? Ours and theirs on the same network,
 turn, each repeated; and what each side reached, judged by the same code. This page is generated from `results/bench`
 (`make docs`), where every job is one file, written by `benchmarks/speed.py`.
 
-- *times faster* is the time of theirs over that of ours: the median over the repeats [least, greatest]. On a GPU it is
-  time on the wall, the device waited for; on a CPU processor time, on one thread, since other work shared the machine,
-  and a thread that waits for another spends it too.
+- *times faster* is the time of theirs over that of ours: the median over the repeats [least, greatest]. It is time on
+  the wall: on a GPU with the device waited for, on a CPU with equally many threads for everybody. Of jobs on one thread
+  it is processor time, since other work may share the machine; of several threads that would count waiting as work.
 - *by ours*, *by theirs*: robust accuracy in per cent, or the median L2 distance, of the images that were timed; *target
   met* asks that ours is as fast as the target and as strong as *allowed*: an accuracy not higher by more points, a
   distance not longer by more. So few images say little about strength: [parity](parity.md) has more of them.
@@ -388,8 +388,10 @@ turn, each repeated; and what each side reached, judged by the same code. This p
 - *passes* are images through the bare network, forward + backward, ours / theirs. Where ours has a number of queries,
   it is what theirs sends for a sample; in the jobs called *least*, the smallest of a few shares of that with which ours
   comes as close, without what is allowed: the two then differ in what they send, not in what they reach.
-- *compiled* is ours on a network compiled first, which is not the default; *half* and *mixed* besides search with
-  16-bit numbers inside (`--precision`), whatever theirs runs in, and are judged in float32 like all. *once* is what is
+- Ours as it stands asks a copy of the network whose weights suit the device. *compiled* is ours on a network compiled
+  first, which is not the default; *half* and *mixed* besides search with 16-bit numbers inside (`--precision`), while
+  theirs runs as stated. All are judged in float32 by the network itself, and a sample that the search takes for fallen
+  and the judge does not is searched again in float32, within the time and the passes that are shown. *once* is what is
   needed before the first run and then kept, as a share of one run: compilation, on a GPU graphs too; it is not in the
   ratio. A target counts as met by ours as it stands, where that was run.
 
@@ -411,7 +413,7 @@ def benchmarks() -> str:
     folder = ROOT / "results" / "bench"
     found = speed.stored(folder)
     latency = json.loads((folder / "latency.json").read_text()) if (folder / "latency.json").exists() else None
-    races = [facts for facts in found if facts["kind"] != "overhead"]
+    races = [facts for facts in found if facts["kind"] not in ("overhead", "ceiling")]
     sections = []
     for kind, title in (("cuda", "On a GPU"), ("cpu", "On a CPU")):
         here = [facts for facts in races if (facts["device"] == "cpu") == (kind == "cpu")]
@@ -419,8 +421,12 @@ def benchmarks() -> str:
         missing = [name for name in names if name not in {facts["job"] for facts in here}]
         where = sorted({f"{facts['device']}" + f", threads: {facts['threads']}" * (kind == "cpu") for facts in here})
         rows = [row for facts in here for row in raced(facts)]
-        said = [f"Run on: {'; '.join(where)}.\n", table(rows)] if rows else []
+        said = [f"Run on: {'; '.join(where)}.{company(here)}\n", table(rows)] if rows else []
         sections.append("\n".join([f"## {title}\n", *said, *not_yet(missing)]))
+    limits = [facts for facts in found if facts["kind"] == "ceiling"]
+    sections.append(
+        "\n".join(["## What a CPU leaves to gain\n", *([bounded(facts) for facts in limits] or not_yet(["ceiling"]))])
+    )
     sections.append("\n".join(["## The layer's latency\n", *latencies(latency)]))
     shares = [facts for facts in found if facts["kind"] == "overhead"]
     sections.append(
@@ -434,6 +440,34 @@ def benchmarks() -> str:
     )
 
 
+def company(found: list[dict[str, Any]]) -> str:
+    """How much of the machine other programs took, where that is known."""
+    taken = [facts["others"] for facts in found if facts.get("others") is not None]
+    return f" Other programs took at most {100 * max(taken):.1f} % of its processors meanwhile." if taken else ""
+
+
+def bounded(facts: dict[str, Any]) -> str:
+    """Why no code is many times faster at equal passes."""
+    found, shares = facts["verdict"], facts["verdict"]["shares"]
+    said = (
+        f"A forward pass of `{facts['model']}` takes {facts['multiplications'] / 1e6:.0f} million multiplications an "
+        "image. At which share of the speed of a large matrix product in float32 it runs, for "
+        f"{facts['samples']} images at once on {facts['threads']} threads:"
+    )
+    rows = [
+        {"the network": {"ours": "a copy that suits the device"}.get(name, name), "share": ranged(row)}
+        for name, row in shares.items()
+    ]
+    rest = (
+        "Other people's code asks the network as it stands. So pass for pass no float32 code could be more than "
+        f"{found['most']:.3g} times as fast as theirs, but for what theirs spends outside the passes, or on batches "
+        "that do not fill the processor. More can only come of 16-bit numbers or of fewer passes. So five times is "
+        "out of reach where both send the same queries; where fewer bring ours as close, the jobs called *least* "
+        "show how many fewer."
+    )
+    return "\n".join([textwrap.fill(said, 120) + "\n", table(rows), textwrap.fill(rest, 120) + "\n"])
+
+
 def not_yet(missing: list[str]) -> list[str]:
     said = f"Not run yet: {', '.join(f'`{name}`' for name in missing)}."
     return [textwrap.fill(said, 120, break_on_hyphens=False) + "\n"] if missing else []
@@ -441,7 +475,8 @@ def not_yet(missing: list[str]) -> list[str]:
 
 def reached(found: list[dict[str, Any]], latency: dict[str, Any] | None) -> str:
     """How many targets are met, and every one that is not, by name, and which options meet it."""
-    every = {f"`{facts['job']}` ({facts['device']}, {facts['precision']})": facts["verdict"] for facts in found}
+    aimed = [facts for facts in found if facts["kind"] != "ceiling"]
+    every = {f"`{facts['job']}` ({facts['device']}, {facts['precision']})": facts["verdict"] for facts in aimed}
     if latency is not None:
         every[f"`latency` ({latency['device']}, {latency['precision']})"] = latency["verdict"]
     short = {name: verdict for name, verdict in every.items() if not verdict["met"]}
@@ -485,6 +520,8 @@ def raced(facts: dict[str, Any]) -> Iterable[dict[str, str]]:
         if facts["seconds"] is not None:
             middle = (f"{statistics.median(facts['seconds'][who]):.1f}" for who in (side, "theirs"))
             cells |= {"precision": facts["precision"], "seconds": " / ".join(middle)}
+        else:
+            cells |= {"threads": str(facts["threads"])}
         yield cells | {"target met": answered(row["met"])}
 
 

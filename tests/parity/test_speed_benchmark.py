@@ -317,6 +317,7 @@ def test_overhead_is_taken_on_one_thread_whatever_was_said(bench: ModuleType) ->
 def test_the_ceiling_is_a_share_of_a_products_speed(bench: ModuleType) -> None:
     facts = bench.ceiling(bench.Setting(CPU, samples=2, repeats=1))
     assert list(facts["shares"]) == ["as it stands", "ours"]
+    assert facts["others"] is None or 0 <= facts["others"] < 1
     assert all(0 < share < 1.2 for shares in facts["shares"].values() for share in shares)
     found = bench.verdict({**facts, "shares": {"as it stands": [0.4, 0.5, 0.9], "compiled": [0.8]}})
     assert found["most"] == 2.0
@@ -396,8 +397,26 @@ def test_the_page_says_plainly_what_is_met_and_what_was_not_run(
     bench.put({**fast, "verdict": bench.verdict(fast)}, folder / run[0].name)
     page = docs.benchmarks()
     assert f"- `{HOP}` (cpu, float32): compiled it does\n" in page
-    here = page.split("## On a CPU")[1].split("## The layer")[0]
+    here = page.split("## On a CPU")[1].split("## What a CPU leaves")[0]
     assert f"`{HOP}`" not in here.split("Not run yet:")[1], "it was run"
+
+
+def test_the_page_says_what_others_took_and_how_much_there_is_to_gain(
+    bench: ModuleType, docs: ModuleType, run: tuple[Path, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(docs, "ROOT", tmp_path)
+    folder = tmp_path / "results" / "bench"
+    for share, said in ((0.0123, " Other programs took at most 1.2 % of its processors meanwhile.\n"), (None, "\n")):
+        bench.put({**bench.read(run[0]), "others": share}, folder / run[0].name)
+        assert f"Run on: cpu, threads: 1.{said}" in docs.benchmarks()
+    facts = bench.ceiling(bench.Setting(CPU, samples=1, repeats=1))
+    facts |= {"shares": {"as it stands": [0.5], "ours": [0.625]}, "multiplications": 35_000_000, "threads": 2}
+    bench.put({**facts, "verdict": bench.verdict(facts)}, folder / "ceiling-cpu.json")
+    page = docs.benchmarks()
+    assert "`compact:trades` takes 35 million multiplications an image" in page
+    assert "| a copy that suits the device | 0.62 [0.62, 0.62] |" in page
+    assert "could be more than 2 times as fast" in " ".join(page.split())
+    assert " of 1 stored jobs" in page, "a ceiling has no target"
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "results" / "bench").glob("*-c*.json")), ids=lambda path: path.stem)
