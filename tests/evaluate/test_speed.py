@@ -20,7 +20,7 @@ from antiadv.core.losses import ce, dlr_to, negated
 from antiadv.core.oracle import Eager
 from antiadv.core.threat import Access
 from antiadv.evaluate.meter import Meter, aside, bill
-from antiadv.evaluate.ready import Half, channels_last, gains
+from antiadv.evaluate.ready import KINDS, Half, channels_last, gains
 from antiadv.evaluate.speed import LEAST, Fast, engine, static_size, switched
 from antiadv.models.noise import GaussianNoise
 from tests.evaluate.probes import Odd
@@ -443,6 +443,27 @@ def test_a_compiled_network_answers_alike_and_is_billed_alike(net: nn.Module, de
             torch.testing.assert_close(fast.jacobian(model, x), plain.jacobian(model, x), rtol=1e-3, atol=1e-5)
     assert model.base is net, "the defence itself is left as it was"
     assert not fast.judge(net).compiled
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, about its own compiler
+def test_code_is_compiled_for_few_sizes_and_one_layout() -> None:
+    """Torch gives up compiling after eight kinds of one function, unheard, and what is asked then runs as it stands."""
+    from torch._dynamo import config
+    from torch._dynamo.utils import counters
+
+    torch.compiler.reset()
+    before = config.recompile_limit
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(144, 5)).eval()
+    fast, made = Fast(batch=64, compiled=True), counters["stats"]["unique_graphs"]
+    for images in (20, 33, 64, 5, 9):
+        x = torch.rand((images, 3, 8, 8), generator=torch.Generator().manual_seed(images))
+        for z in (x, x.contiguous(memory_format=torch.channels_last)):
+            close(fast.scores(net, z), Eager().scores(net, z), "cpu")
+    assert 1 <= counters["stats"]["unique_graphs"] - made <= 2  # a convolution asks whether there are 16 images
+    assert config.recompile_limit >= KINDS
+    config.recompile_limit = before
 
 
 def test_what_cannot_be_compiled_runs_as_it_stands(net: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,8 @@ from torch import Tensor, nn
 from antiadv.core.ball import per_row
 from antiadv.core.defence import Defence
 
+KINDS = 128  # of code for one family: each network's own, with gradients and without, for 1, 2 and 16 images
+
 
 def prepared(
     base: nn.Module, precision: str, compiled: bool, works: Callable[[nn.Module], bool] = lambda net: True
@@ -32,7 +34,7 @@ def prepared(
             refine_head(ready)
         ready = ready if works(ready) else base
     if compiled and not any(getattr(m, "uncompilable", False) for m in base.modules()):
-        ready = _Compiled(ready, frozen=not any(p.is_cuda for p in base.parameters()))
+        ready = _Compiled(ready, frozen=not any(p.is_cuda for p in base.parameters()), last=ready is not base)
     return Half(ready) if precision == "half" else ready
 
 
@@ -56,22 +58,27 @@ class _Compiled(nn.Module):
     """A network compiled once for any number of images, which calls no hook of the network itself.
 
     `frozen`: without gradients its weights are folded into the code, and are then those of the first call; on a GPU
-    that gains nothing, and every network of one family would be compiled anew. Where there is no compiler on the
-    machine, or the network is beyond it, it runs as it stands.
+    that gains nothing, and every network of one family would be compiled anew. `last`: images are laid channels last,
+    lest there be code for each layout. Where there is no compiler on the machine, or the network is beyond it, it runs
+    as it stands.
     """
 
-    def __init__(self, net: nn.Module, frozen: bool) -> None:
+    def __init__(self, net: nn.Module, frozen: bool, last: bool) -> None:
         super().__init__()
-        from torch._dynamo.decorators import maybe_mark_dynamic  # here, for it takes as long to load as all of torch
+        import torch._dynamo.config as dynamo  # here, for it takes as long to load as all of torch
+        from torch._dynamo.decorators import maybe_mark_dynamic
         from torch._functorch import config
 
         config.donated_buffer = False  # for all of the process: a Jacobian goes back through one pass several times
-        self.net, self.training, self._mark = net, False, maybe_mark_dynamic
+        dynamo.recompile_limit = max(KINDS, dynamo.recompile_limit)  # beyond it nothing is compiled, nor is that said
+        self.net, self.training, self._mark, self._last = net, False, maybe_mark_dynamic, last
         self._run: Callable[[Tensor], Tensor] = torch.compile(net.forward)
         self._frozen = torch.compile(net.forward, options={"freezing": True}) if frozen else self._run
 
     def forward(self, x: Tensor) -> Tensor:
         run = self._run if torch.is_grad_enabled() else self._frozen
+        if self._last and x.ndim == 4:
+            x = x.contiguous(memory_format=torch.channels_last)
         try:
             self._mark(x, 0)  # one piece of code for any number of images
             return run(x)
