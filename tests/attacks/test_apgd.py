@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import antiadv
 from antiadv.attacks import parse
-from antiadv.attacks.best import Best
+from antiadv.attacks.survivors import Survivors
 from antiadv.attacks.white_box.apgd import APGD, checkpoints, rank, start
 from antiadv.core.ball import Ball, Linf
 from antiadv.core.draws import Draws
@@ -115,11 +115,13 @@ def test_targets_are_the_classes_after_y_at_the_clean_point() -> None:
     net, x = small_net(classes=5), torch.rand((8, 3, 8, 8), generator=torch.Generator().manual_seed(0))
     s = net(x).detach()
     y = s.argmax(1)
-    oracle = Oracle(net, Threat(Linf(0.1), Access.SCORES), ledger := Ledger(8))
-    ranked = torch.stack(rank(oracle, Best(oracle, x, y), x, y, 9), 1)
-    assert torch.equal(ranked, s.argsort(dim=1, descending=True)[:, 1:])
-    assert ledger.queries.tolist() == [1] * 8
-    assert len(rank(oracle, Best(oracle, x, y), x, y, 2)) == 2
+    ledger = Ledger(8, budget=4)
+    ledger.queries[3] = 4
+    live = Survivors(Oracle(net, Threat(Linf(0.1), Access.SCORES), ledger), x, y, Draws.of(0, torch.arange(8)))
+    others, right = torch.arange(8) != 3, s.argsort(dim=1, descending=True)[:, 1:]
+    ranked = rank(live, s[others], 9, 8)
+    assert torch.equal(ranked, right * others[:, None])  # the fourth has left
+    assert torch.equal(rank(live, s[others], 2, 8), ranked[:, :2])
 
 
 def test_known_values_of_the_targeted_losses() -> None:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import antiadv
-from antiadv.attacks.best import Best
+from antiadv.attacks.survivors import Survivors
 from antiadv.attacks.white_box import apgd
 from antiadv.core.ball import L2, Ball, Linf
 from antiadv.core.draws import Draws
@@ -109,9 +109,8 @@ def theirs(net: nn.Module, x: Tensor, y: Tensor, t: Tensor, z: Tensor, ball: Bal
 def ours(net: nn.Module, x: Tensor, y: Tensor, t: Tensor, z: Tensor, ball: Ball, goal: str, steps: int) -> Tensor:
     watch = Watch(net).eval()
     oracle = Oracle(watch, Threat(ball, Access.GRADIENTS), Ledger(len(x)))
-    labels = (y, t) if goal == "dlr-targeted" else (y,)
-    rows = torch.arange(len(x))
-    apgd.climb(oracle, Best(oracle, x, y), rows, x, z, ball, GOALS[goal], *labels, steps=steps)
+    live = Survivors(oracle, x, y, Draws.of(0, torch.arange(len(x))))
+    apgd.climb(live, z, ball, GOALS[goal], *([t] if goal == "dlr-targeted" else []), steps=steps)
     return torch.stack(watch.seen)
 
 

@@ -1,9 +1,9 @@
 """The closest fooling image so far, for each sample: what attacks that minimise the distance keep.
 
-    offer(rows, z, s)    keep z where it fools and is closer;  → which of the rows go on
-    going(rows)          solvent, and with no fooling image in the ball; without a radius, while solvent
+    offer(rows, z, labels)    keep z where it fools and is closer;  → which of the rows go on
+    going(rows)               solvent, and with no fooling image in the ball; without a radius, while solvent
 
-`Best` is its sibling for attacks at a fixed radius.
+By rows, for those who ask about some samples now and others then; where all go on together, `Survivors` do it.
 """
 
 from __future__ import annotations
@@ -13,11 +13,8 @@ import math
 import torch
 from torch import Tensor
 
-from antiadv.attacks.best import solvent
 from antiadv.core.ball import Ball, per_row
 from antiadv.core.oracle import Oracle
-
-TIE = 1e-5  # of the largest score: float32 passes of other batch sizes differ by less
 
 
 class Closest:
@@ -25,7 +22,7 @@ class Closest:
 
     def __init__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball) -> None:
         self.oracle, self.x, self.y, self.ball = oracle, x, y, ball
-        self._enough = 0.0 if ball.eps == math.inf else ball.reach
+        self._enough = enough(ball)
         self.z = x.clone()
         self.distance = x.new_full((len(x),), math.inf, dtype=torch.float64)
 
@@ -37,16 +34,27 @@ class Closest:
         rows = torch.arange(len(self.x), device=self.x.device)
         return rows[self.going(rows)]
 
-    def offer(self, rows: Tensor, z: Tensor, s: Tensor) -> Tensor:
-        """`s` are the scores, or labels, that the oracle gave for z."""
-        y = self.y[rows]
-        fooled = self.oracle.fooled(s, y)
-        if s.ndim == 2 and self.ball.eps < math.inf:  # where the first that fools ends it, a tie may be the judge's
-            fooled &= self.oracle.margin(s, y).abs() > TIE * s.abs().amax(1)
-        self.keep(rows, z, fooled, self.ball.distance(self.x[rows], z))
+    def offer(self, rows: Tensor, z: Tensor, labels: Tensor) -> Tensor:
+        """`labels` are those that the oracle gave for z."""
+        self.keep(rows, z, self.oracle.fooled(labels, self.y[rows]), self.ball.distance(self.x[rows], z))
         return self.going(rows)
 
     def keep(self, rows: Tensor, z: Tensor, fooled: Tensor, distance: Tensor) -> None:
         closer = fooled & (distance < self.distance[rows])
         self.z[rows] = torch.where(per_row(closer, z), z, self.z[rows])
         self.distance[rows] = torch.where(closer, distance, self.distance[rows])
+
+
+def enough(ball: Ball) -> float:
+    """The distance at which a search may end: the radius, or nothing without one."""
+    return 0.0 if ball.eps == math.inf else ball.reach
+
+
+def solvent(oracle: Oracle, rows: Tensor) -> Tensor:
+    """Which of these rows of the oracle can pay for a query."""
+    if oracle.threat.queries is None:
+        return torch.ones_like(rows, dtype=torch.bool)
+    able = oracle.left() > 0
+    if able.all():  # the host knows it of all samples, and need not ask the device which are meant
+        return torch.ones_like(rows, dtype=torch.bool)
+    return able[rows.cpu()].to(rows.device)

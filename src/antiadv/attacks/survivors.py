@@ -1,11 +1,15 @@
-"""The samples still under attack, side by side: what a search by queries carries from step to step.
+"""The samples still under attack, side by side: what a search carries from step to step.
 
-    offer(z, s)    keep z where it fools or lowers the margin;  → the places that go on, or nothing where all of them do
-    images()       the best candidate of every sample, whether it left or not
+    offer(z, s)           keep z where it fools or lowers the margin; whoever is fooled leaves
+    keep(z, m, better)    the first half of that, by any measure m of its own
+    dismiss(done)         the second: the places that go on, or nothing where all of them do
+    afford(need)          a step costs so many queries from now on
+    images()              the best candidate of every sample, whether it left or not
 
-Success is sticky, as in `Best`; a sample leaves once it is fooled or cannot pay for another step. Only then is anything
-looked up or moved, and a step waits for its device once, to hear whether any fell: between two requests of a search a
-GPU waits for its host, so operations count there, not numbers.
+Success is sticky; a sample leaves once it is done or cannot pay for another step. Only then is anything looked up or
+moved, and a step waits for its device once, to hear whether any left: between two requests of a search a GPU waits for
+its host, so operations count there, not numbers. What can be worked out before that wait costs nothing: the device has
+a pass to run meanwhile.
 """
 
 from __future__ import annotations
@@ -21,15 +25,15 @@ from antiadv.core.oracle import Oracle
 
 
 class Survivors:
-    """Of those left: `oracle`, `x`, `y`, `draws`, the best images `z` and their margins `m`; `rows`, on the host, say
-    where they stand in the whole. A step costs `need` queries."""
+    """Of those left: `oracle`, `x`, `y`, `draws`, the best images `z` and their measures `m`, infinite at first;
+    `rows`, on the host, say where they stand in the whole."""
 
     def __init__(self, oracle: Oracle, x: Tensor, y: Tensor, draws: Draws, need: int = 1) -> None:
         self.oracle, self.x, self.y, self.draws = oracle, x, y, draws
         self.z, self.m = x, x.new_full((len(x),), math.inf)
         self.rows = torch.arange(len(x))
-        self._need, self._images = need, x.clone()
-        self._dismiss([False] * len(x))  # those who cannot pay for the first
+        self._images = x.clone()
+        self.afford(need)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -37,24 +41,30 @@ class Survivors:
     def offer(self, z: Tensor, s: Tensor) -> Tensor | None:
         """`s` are the scores that the oracle gave for z."""
         m, fooled = self.oracle.margin(s, self.y), self.oracle.fooled(s, self.y)
-        better = fooled | (m < self.m)
+        self.keep(z, m.to(self.m), fooled | (m < self.m))
+        return self.dismiss(fooled.tolist())
+
+    def keep(self, z: Tensor, m: Tensor, better: Tensor) -> None:
         self.z = torch.where(per_row(better, z), z, self.z)
-        self.m = torch.where(better, m.to(self.m), self.m)
-        return self._dismiss(fooled.tolist())
+        self.m = torch.where(better, m, self.m)
 
-    def images(self) -> Tensor:
-        self._images[self.rows.to(self.z.device)] = self.z
-        return self._images
-
-    def _dismiss(self, fooled: list[bool]) -> Tensor | None:
+    def dismiss(self, done: list[bool]) -> Tensor | None:
         """Decided on the host, where the ledger is."""
         left = self.oracle.left()
-        if not len(left) or (int(left.min()) >= self._need and True not in fooled):
+        if not len(left) or (int(left.min()) >= self._need and True not in done):
             return None
         self.images()
-        on = ((left >= self._need) & ~torch.tensor(fooled)).nonzero().squeeze(1)
+        on = ((left >= self._need) & ~torch.tensor(done)).nonzero().squeeze(1)
         self.oracle, self.rows = self.oracle[on], self.rows[on]
         on = on.to(self.z.device)
         self.x, self.y, self.z, self.m = self.x[on], self.y[on], self.z[on], self.m[on]
         self.draws = self.draws[on]
         return on
+
+    def afford(self, need: int) -> Tensor | None:
+        self._need = need
+        return self.dismiss([False] * len(self))
+
+    def images(self) -> Tensor:
+        self._images[self.rows.to(self.z.device)] = self.z
+        return self._images

@@ -47,7 +47,7 @@ class Ball:
         return f"{'linf' if self.p == math.inf else 'l2'}:{show_number(float(self.eps))}"
 
     def distance(self, x: Tensor, z: Tensor) -> Tensor:
-        d = (z.double() - x.double()).flatten(1)
+        d = (z.double() - x).flatten(1)
         if d.shape[1] == 0:
             return d.new_zeros(len(d))
         return d.abs().amax(1) if self.p == math.inf else d.square().sum(1).sqrt()
@@ -61,7 +61,7 @@ class Ball:
         if self.eps == math.inf:
             return z.clamp(0, 1)
         if self.p == math.inf:
-            return torch.minimum(torch.maximum(z, x - self.eps), x + self.eps).clamp(0, 1)
+            return z.clamp(x - self.eps, x + self.eps).clamp(0, 1)
         d = z - x
         n = d.flatten(1).norm(dim=1).clamp_min(1e-12)
         return (x + d * per_row((self.eps / n).clamp_max(1), d)).clamp(0, 1)

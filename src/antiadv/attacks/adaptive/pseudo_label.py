@@ -17,7 +17,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from antiadv.attacks.best import Best
+from antiadv.attacks.survivors import Survivors
 from antiadv.attacks.white_box.apgd import climb, start
 from antiadv.core.ball import Ball
 from antiadv.core.defence import base_of
@@ -44,10 +44,8 @@ class PseudoLabel:
         at_least(1, steps=self.steps, restarts=self.restarts)
 
     def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
-        f = oracle.beside(base_of(oracle.open()))
-        best = Best(f, x, y)
+        live = Survivors(oracle.beside(base_of(oracle.open())), x, y, draws)
         for restart in range(self.restarts):
-            rows = best.standing()
-            z = start(x[rows], ball, draws[rows].fold(restart))
-            climb(f, best, rows, x[rows], z, ball, negated(margin), y[rows], steps=self.steps)
-        return best.z
+            z = start(live.x, ball, live.draws.fold(restart))
+            climb(live, z, ball, negated(margin), steps=self.steps)
+        return live.images()

@@ -33,7 +33,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from antiadv.attacks.best import Best
+from antiadv.attacks.survivors import Survivors
 from antiadv.core.ball import Ball, per_row
 from antiadv.core.door import at_least
 from antiadv.core.draws import Draws
@@ -69,25 +69,40 @@ class Simba:
     def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
         if x.ndim != 4:
             raise BadInput(f"simba needs images [N, C, H, W]; found shape {tuple(x.shape)}. Reshape them.")
-        length = ball.eps * self.share(ball.p)
         band = bands(x.shape[1:], self.frequencies).to(x.device)
-        low = (band == 0).nonzero().squeeze(1)
         most = self._most(oracle, len(band))
-        order = shuffled(draws, band, most) if self.rule == "simba" else None
-        descent = _Descent(oracle, x, y, ball)
-        rows = descent.start()
+        live = Survivors(oracle, x, y, draws)
+        s = live.oracle.scores(live.x)
+        fooled, _ = move(live, live.x, s, fall(live.oracle, s, live.y))
+        live.dismiss(fooled.tolist())
+        if self.rule == "simba":
+            self._in_order(live, ball, shuffled(draws, band, most))
+        else:
+            self._at_random(live, ball, (band == 0).nonzero().squeeze(1), most)
+        return live.images()
+
+    def _in_order(self, live: Survivors, ball: Ball, order: Tensor) -> None:
+        here = order
+        for t in range(order.shape[1]):
+            if not len(live):
+                return
+            if len(here) > len(live):
+                here = order[live.rows.to(order.device)]
+            d = self._step(here[:, t].long(), live.x, ball)
+            first_of(live, ball, -d, d)
+
+    def _at_random(self, live: Survivors, ball: Ball, low: Tensor, most: int) -> None:
+        live.afford(2)
         for t in range(most):
-            if order is not None:
-                number = order[rows, t].long()
-            else:
-                rows = rows[(oracle[rows].left() > 1).to(rows.device)]
-                number = low[draws[rows].fold(t).below(len(low), 1).squeeze(1)]
-            if not len(rows):
-                break
-            q = directions(number, self.basis, x)
-            d = q * per_row(length / q.flatten(1).norm(p=ball.p, dim=1), q)
-            rows = rows[descent.first_of(rows, -d, d) if order is not None else descent.best_of(rows, d, -d)]
-        return descent.z
+            if not len(live):
+                return
+            number = low[live.draws.fold(t).below(len(low), 1).squeeze(1)]
+            d = self._step(number, live.x, ball)
+            best_of(live, ball, d, -d)
+
+    def _step(self, number: Tensor, x: Tensor, ball: Ball) -> Tensor:
+        q = directions(number, self.basis, x)
+        return q * per_row(ball.eps * self.share(ball.p) / q.flatten(1).norm(p=ball.p, dim=1), q)
 
     def share(self, p: float) -> float:
         """The length of a step, as a share of the radius."""
@@ -105,53 +120,53 @@ class Simba:
         return directions if oracle.threat.queries is None else paid // 2
 
 
-class _Descent:
-    """`z`, where each sample is, and `f`, the logarithm of p_y there (of 1/p_y for a target): the lower the better."""
+# ---------------------------------------------------------------- steps
 
-    def __init__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball) -> None:
-        self._oracle, self._x, self._y, self._ball = oracle, x, y, ball
-        self._best = Best(oracle, x, y)
-        self.z = x.clone()
-        self.f = x.new_full((len(x),), math.inf, dtype=torch.float64)
 
-    def start(self) -> Tensor:
-        """Look at x; → the rows that go on."""
-        rows = self._best.standing()
-        return rows[self._settle(rows, self._x[rows], self._oracle[rows].scores(self._x[rows]))[0]]
+def first_of(live: Survivors, ball: Ball, d: Tensor, e: Tensor) -> None:
+    """(1): step by d if that is lower, else by e if that is."""
+    z, other = (ball.project(live.x, live.z + way) for way in (d, e))
+    s = live.oracle.scores(z)
+    fooled, taken = move(live, z, s, fall(live.oracle, s, live.y))
+    z = torch.where(per_row(taken, z), z, other)
+    done, took = torch.stack([fooled, taken]).tolist()
+    on = live.dismiss(done)
+    if on is not None:
+        z, s, took = z[on], s[on], [took[place] for place in on.tolist()]
+    if all(took):
+        return
+    again = torch.tensor([place for place, moved in enumerate(took) if not moved])
+    here = again.to(s.device)
+    s = s.index_copy(0, here, live.oracle[again].scores(z[here]))
+    fooled, _ = move(live, z, s, fall(live.oracle, s, live.y))  # those who moved are where they stand already
+    live.dismiss(fooled.tolist())
 
-    def first_of(self, rows: Tensor, d: Tensor, e: Tensor) -> Tensor:
-        """Step by d if that is lower, else by e if that is; → which of the rows go on."""
-        w = self._moved(rows, d)
-        on, taken = self._settle(rows, w, self._oracle[rows].scores(w))
-        again = on & ~taken
-        if again.any():
-            w = self._moved(rows[again], e[again])
-            on[again] = self._settle(rows[again], w, self._oracle[rows[again]].scores(w))[0]
-        return on
 
-    def best_of(self, rows: Tensor, d: Tensor, e: Tensor) -> Tensor:
-        """Step to the lowest of z, z + d and z + e; → which of the rows go on."""
-        pair = torch.stack([self._moved(rows, d), self._moved(rows, e)], 1)
-        s = self._oracle[rows].scores(pair.flatten(0, 1))
-        y = self._y[rows].repeat_interleave(2)
-        f = self._f(s, y).masked_fill(self._oracle.fooled(s, y), -math.inf).view(-1, 2)
-        each, lower = torch.arange(len(rows), device=rows.device), (f[:, 1] < f[:, 0]).long()
-        return self._settle(rows, pair[each, lower], s.view(len(rows), 2, -1)[each, lower])[0]
+def best_of(live: Survivors, ball: Ball, d: Tensor, e: Tensor) -> None:
+    """(2): step to the lowest of z, z + d and z + e."""
+    z, other = (ball.project(live.x, live.z + way) for way in (d, e))
+    s = live.oracle.scores(torch.stack([z, other], 1).flatten(0, 1))
+    y = live.y.repeat_interleave(2)
+    f = fall(live.oracle, s, y)
+    order = f.masked_fill(live.oracle.fooled(s, y), -math.inf)
+    second = order[1::2] < order[::2]
+    z, s = torch.where(per_row(second, z), other, z), torch.where(second[:, None], s[1::2], s[::2])
+    fooled, _ = move(live, z, s, torch.where(second, f[1::2], f[::2]))
+    live.dismiss(fooled.tolist())
 
-    def _moved(self, rows: Tensor, d: Tensor) -> Tensor:
-        return self._ball.project(self._x[rows], self.z[rows] + d)
 
-    def _settle(self, rows: Tensor, w: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
-        """Move to w where it is lower or fools; → which rows go on, and which moved."""
-        on, f = self._best.offer(rows, w, s), self._f(s, self._y[rows])
-        taken = (f < self.f[rows]) | self._best.fooled[rows]
-        self.z[rows] = torch.where(per_row(taken, w), w, self.z[rows])
-        self.f[rows] = torch.where(taken, f, self.f[rows])
-        return on, taken
+def move(live: Survivors, z: Tensor, s: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:
+    """To z where f is lower than `live.m`, f where each sample stands, or z fools; → which fool, and which moved."""
+    fooled = live.oracle.fooled(s, live.y)
+    better = fooled | (f < live.m)
+    live.keep(z, f, better)
+    return fooled, better
 
-    def _f(self, s: Tensor, y: Tensor) -> Tensor:
-        loss = ce(s.double(), y)
-        return loss if self._oracle.targeted else -loss
+
+def fall(oracle: Oracle, s: Tensor, y: Tensor) -> Tensor:
+    """The logarithm of p_y, or of 1/p_y for a target: the lower the better."""
+    loss = ce(s.double(), y)
+    return loss if oracle.targeted else -loss
 
 
 # ---------------------------------------------------------------- directions, numbered as the values of an image
@@ -160,13 +175,11 @@ class _Descent:
 def directions(number: Tensor, basis: Literal["pixel", "dct"], x: Tensor) -> Tensor:
     """(3): directions of unit length by their numbers, `[M, C, H, W]`."""
     q = x.new_zeros(len(number), *x.shape[1:])
-    each = torch.arange(len(number), device=x.device)
-    channel, row, column = torch.unravel_index(number, tuple(x.shape[1:]))
     if basis == "pixel":
-        q[each, channel, row, column] = 1
-    else:
-        down, across = (cosines(side, x.dtype, x.device) for side in x.shape[2:])
-        q[each, channel] = down[row][:, :, None] * across[column][:, None, :]
+        return q.flatten(1).scatter_(1, number[:, None], 1).view_as(q)
+    channel, row, column = torch.unravel_index(number, tuple(x.shape[1:]))
+    down, across = (cosines(side, x.dtype, x.device) for side in x.shape[2:])
+    q[torch.arange(len(number), device=x.device), channel] = down[row][:, :, None] * across[column][:, None, :]
     return q
 
 

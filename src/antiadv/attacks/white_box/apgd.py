@@ -28,12 +28,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple, Protocol
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from antiadv.attacks.best import Best
+from antiadv.attacks.survivors import Survivors
 from antiadv.core.ball import Ball, per_row
 from antiadv.core.door import at_least
 from antiadv.core.draws import Draws
@@ -68,38 +68,28 @@ class APGD:
         at_least(0, targets=self.targets, rho=self.rho)
 
     def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
-        best = Best(oracle, x, y)
+        live = Survivors(oracle, x, y, draws)
         leave, aim, reach = LOSSES[self.loss]
-        goals: list[tuple[Tensor, ...]]
+        loss, ranked = reach if oracle.targeted else leave, None
         if self.targets and not oracle.targeted:
-            loss, goals = aim, [(y, t) for t in rank(oracle, best, x, y, self.targets)]
-        else:
-            loss, goals = reach if oracle.targeted else leave, [(y,)]
-        for turn in range(len(goals) * self.restarts):
-            rows = best.standing()
-            goal = [t[rows] for t in goals[turn // self.restarts]]
-            z = start(x[rows], ball, draws[rows].fold(turn))
-            climb(oracle, best, rows, x[rows], z, ball, loss, *goal, steps=self.steps, rho=self.rho, eot=self.eot)
-        return best.z
+            s = live.oracle.scores(live.x)
+            loss, ranked = aim, rank(live, s, self.targets, len(x))
+            live.offer(live.x, s)
+        live.afford(self.eot)
+        for turn in range(self.restarts * (1 if ranked is None else ranked.shape[1])):
+            t = [] if ranked is None else [ranked[live.rows.to(y.device), turn // self.restarts]]
+            z = start(live.x, ball, live.draws.fold(turn))
+            climb(live, z, ball, loss, *t, steps=self.steps, rho=self.rho, eot=self.eot)
+        return live.images()
 
 
-class Keeper(Protocol):
-    """`Best` and `Closest`: whoever keeps the finds of an attack and knows which rows go on."""
-
-    def standing(self) -> Tensor: ...
-
-    def offer(self, rows: Tensor, z: Tensor, s: Tensor) -> Tensor: ...
-
-
-def rank(oracle: Oracle, keeper: Keeper, x: Tensor, y: Tensor, count: int) -> list[Tensor]:
-    """The `count` best classes other than y at the clean points, or all there are: `[N]` each. One query."""
-    rows = keeper.standing()
-    s = oracle[rows].scores(x[rows])
-    keeper.offer(rows, x[rows], s)
-    order = s.scatter(1, y[rows, None], -math.inf).sort(dim=1, descending=True, stable=True).indices
-    ranked = y.new_zeros(len(y), min(count, s.shape[1] - 1))
-    ranked[rows] = order[:, : ranked.shape[1]]
-    return list(ranked.unbind(1))
+def rank(live: Survivors, s: Tensor, count: int, samples: int) -> Tensor:
+    """By the survivors' scores at the clean points, the `count` best classes other than y, or all there are: a row for
+    each of the `samples` there were, of zeros where one has left."""
+    order = s.scatter(1, live.y[:, None], -math.inf).sort(dim=1, descending=True, stable=True).indices
+    ranked = order.new_zeros(samples, min(count, s.shape[1] - 1))
+    ranked[live.rows.to(s.device)] = order[:, : ranked.shape[1]]
+    return ranked
 
 
 def start(x: Tensor, ball: Ball, draws: Draws) -> Tensor:
@@ -129,10 +119,8 @@ def checkpoints(steps: int) -> dict[int, int]:
 
 
 class _State(NamedTuple):
-    """What is carried for the rows still standing, one entry each."""
+    """What is carried for each survivor, beside what `Survivors` carry."""
 
-    rows: Tensor
-    x: Tensor
     z: Tensor
     old: Tensor  # the iterate before z
     g: Tensor
@@ -147,52 +135,50 @@ class _State(NamedTuple):
 
 
 def climb(
-    oracle: Oracle,
-    best: Best,
-    rows: Tensor,
-    x: Tensor,
+    live: Survivors,
     z: Tensor,
     ball: Ball,
     loss: Loss,
-    *goal: Tensor,
+    *targets: Tensor,
     steps: int = 100,
     rho: float = 0.75,
     eot: int = 1,
 ) -> None:
-    """One climb of those rows of `best` from the start z; x, z and the goal (y, or y and t) are theirs alone."""
-    windows, asked = checkpoints(steps), oracle[rows]
-    able = _able(asked, torch.ones_like(rows, dtype=torch.bool), eot)
-    asked, rows, x, z, goal = asked[able], rows[able], x[able], z[able], tuple(v[able] for v in goal)
-    s, f, g = _ask(asked, z, loss, goal, eot)
-    on = _able(asked, best.offer(rows, z, s), eot)
-    none, step, halved = torch.zeros_like(rows), x.new_full((len(rows),), 2 * ball.eps), torch.ones_like(on)
-    c = _State(rows, x, z, z, g, torch.zeros_like(f), step, z, g, f, rises=none, mark=f, halved=halved)
+    """One climb of the survivors from the start z. The loss is of s and y, and of `targets` where they have any."""
+    if not len(live):
+        return
+    windows = checkpoints(steps)
+    s, f, g = _ask(live.oracle, z, loss, (live.y, *targets), eot)
+    step, halved = z.new_full((len(z),), 2 * ball.eps), torch.ones_like(f, dtype=torch.bool)
+    c = _State(z, z, g, torch.zeros_like(f), step, z, g, f, rises=torch.zeros_like(live.y), mark=f, halved=halved)
     for t in range(1, steps + 1):
-        keep = on.nonzero().squeeze(1)
-        if len(keep) < len(c.rows):
-            c, goal, asked = _State(*(v[keep] for v in c)), tuple(v[keep] for v in goal), asked[keep]
-        if not len(keep):
-            return
         a = 1.0 if t == 1 else 0.75
-        u = ball.project(c.x, c.z + per_row(c.step, c.z) * ball.steepest(c.g))
-        z = ball.project(c.x, c.z + a * (u - c.z) + (1 - a) * (c.z - c.old))  # (1)
-        if t == steps:
-            best.offer(c.rows, z, _scores(asked, z, eot))
+        u = ball.project(live.x, c.z + per_row(c.step, c.z) * ball.steepest(c.g))
+        ahead = ball.project(live.x, c.z + a * (u - c.z) + (1 - a) * (c.z - c.old))  # (1)
+        on = live.offer(z, s)
+        if on is not None:
+            c, ahead, targets = _State(*(v[on] for v in c)), ahead[on], tuple(v[on] for v in targets)
+        z = ahead
+        if not len(live):
             return
-        s, f, g = _ask(asked, z, loss, goal, eot)
-        on = _able(asked, best.offer(c.rows, z, s), eot)
+        if t == steps:
+            live.offer(z, _scores(live.oracle, z, eot))
+            return
+        s, f, g = _ask(live.oracle, z, loss, (live.y, *targets), eot)
         up = f > c.top_f
-        top_z, top_g = torch.where(per_row(up, z), z, c.top_z), torch.where(per_row(up, g), g, c.top_g)
-        c = c._replace(z=z, old=c.z, g=g, f=f, rises=c.rises + (f > c.f), top_z=top_z, top_g=top_g)
-        c = c._replace(top_f=torch.where(up, f, c.top_f))
+        higher = per_row(up, z)
+        top_z, top_g = torch.where(higher, z, c.top_z), torch.where(higher, g, c.top_g)
+        top_f, rises = torch.where(up, f, c.top_f), c.rises + (f > c.f)
+        c = c._replace(z=z, old=c.z, g=g, f=f, rises=rises, top_z=top_z, top_g=top_g, top_f=top_f)
         if t in windows:  # (2)
-            cut = (c.rises <= rho * windows[t]) | (~c.halved & (c.mark >= c.top_f))  # (3), (4)
+            cut = (rises <= rho * windows[t]) | (~c.halved & (c.mark >= top_f))  # (3), (4)
+            back = per_row(cut, z)
             c = c._replace(
                 step=torch.where(cut, c.step / 2, c.step),
-                z=torch.where(per_row(cut, z), c.top_z, z),
-                g=torch.where(per_row(cut, g), c.top_g, g),
-                rises=torch.zeros_like(c.rises),
-                mark=c.top_f,
+                z=torch.where(back, top_z, z),
+                g=torch.where(back, top_g, g),
+                rises=torch.zeros_like(rises),
+                mark=top_f,
                 halved=cut,
             )
 
@@ -213,8 +199,3 @@ def _scores(oracle: Oracle, z: Tensor, eot: int) -> Tensor:
     for _ in range(eot - 1):
         s = s + oracle.scores(z)
     return s
-
-
-def _able(oracle: Oracle, on: Tensor, cost: int) -> Tensor:
-    """Of the rows marked, those that can pay this much; `Best` has seen to it that they can pay for one."""
-    return on if cost == 1 else on & (oracle.left() >= cost).to(on.device)

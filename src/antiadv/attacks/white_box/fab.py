@@ -31,7 +31,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from antiadv.attacks.closest import Closest
+from antiadv.attacks.closest import enough
+from antiadv.attacks.survivors import Survivors
 from antiadv.attacks.white_box.apgd import rank
 from antiadv.attacks.white_box.projections import to_plane
 from antiadv.core.ball import Ball, per_row
@@ -43,6 +44,7 @@ from antiadv.core.oracle import Oracle
 from antiadv.core.threat import Access
 
 HALVINGS = 8  # of the last stretch, (1 − β) of the way: to 4e-4 of the distance
+TIE = 1e-5  # of the largest score: float32 passes of other batch sizes differ by less
 FIRST_REACH = {math.inf: 0.3, 2: 1.0}  # the authors' radii where none is given
 
 
@@ -72,69 +74,75 @@ class FAB:
                 )
 
     def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
-        closest = Closest(oracle, x, y, ball)
-        aims: list[Tensor | None] = [None]
+        live = Survivors(oracle, x, y, draws)
+        ranked = None
         if self.targets and not oracle.targeted:
-            aims = [*rank(oracle, closest, x, y, self.targets)]
-        for turn in range(len(aims) * self.restarts):
-            self._run(oracle, closest, x, y, aims[turn // self.restarts], ball, draws.fold(turn), turn % self.restarts)
+            s = live.oracle.scores(live.x)
+            ranked = rank(live, s, self.targets, len(x))
+            live.dismiss(keep(live, live.x, s, ball).tolist())
+        for turn in range(self.restarts * (1 if ranked is None else ranked.shape[1])):
+            aim = None if ranked is None else ranked[live.rows.to(y.device), turn // self.restarts]
+            self._run(live, aim, ball, turn)
         if ball.eps == math.inf:
-            self._shorten(oracle, closest, x)
-        return closest.z
+            self._shorten(live, ball)
+        return live.images()
 
-    def _run(
-        self,
-        oracle: Oracle,
-        closest: Closest,
-        x: Tensor,
-        y: Tensor,
-        aim: Tensor | None,
-        ball: Ball,
-        draws: Draws,
-        restart: int,
-    ) -> None:
-        rows = closest.standing()
-        z = x[rows] if restart == 0 else near(closest, rows, draws[rows].fold(0))
+    def _run(self, live: Survivors, aim: Tensor | None, ball: Ball, turn: int) -> None:
+        z = live.x if turn % self.restarts == 0 else near(live, ball, live.draws.fold(turn).fold(0))
         for t in range(1, self.steps + 1):
-            if not len(rows):
+            if not len(live):
                 return
-            s, f, w = linearise(oracle[rows], z, y[rows], None if aim is None else aim[rows], ball.p)
-            keep = closest.offer(rows, z, s).nonzero().squeeze(1)
-            rows, z, f, w = rows[keep], z[keep], f[keep], w[keep]
-            z = self._step(x[rows], z, f, w, ball)
-            flat = (w.flatten(1) == 0).all(1)
-            if flat.any():
-                z = torch.where(per_row(flat, z), near(closest, rows, draws[rows].fold(t)), z)
-            s = oracle[rows].scores(z)
-            keep = closest.offer(rows, z, s).nonzero().squeeze(1)
-            back = per_row(oracle.fooled(s, y[rows]), z)
-            z = torch.where(back, x[rows] + self.beta * (z - x[rows]), z)[keep]  # (3)
-            rows = rows[keep]
+            s, f, w = linearise(live.oracle, z, live.y, aim, ball.p)
+            done, flat = keep(live, z, s, ball), (w.flatten(1) == 0).all(1)
+            z = self._step(live.x, z, f, w, ball)
+            gone, lost = torch.stack([done, flat]).tolist()  # one wait for both
+            on = live.dismiss(gone)
+            if on is not None:
+                z, flat, aim = z[on], flat[on], None if aim is None else aim[on]
+            if True in lost:
+                z = torch.where(per_row(flat, z), near(live, ball, live.draws.fold(turn).fold(t)), z)
+            s = live.oracle.scores(z)
+            done, back = keep(live, z, s, ball), per_row(live.oracle.fooled(s, live.y), z)
+            z = torch.where(back, live.x + self.beta * (z - live.x), z)  # (3)
+            on = live.dismiss(done.tolist())
+            if on is not None:
+                z, aim = z[on], None if aim is None else aim[on]
 
     def _step(self, x: Tensor, z: Tensor, f: Tensor, w: Tensor, ball: Ball) -> Tensor:
-        c = (w.double() * (z.double() - x.double())).flatten(1).sum(1) - f.double()
-        both = to_plane(torch.cat([z, x]), torch.cat([w, w]), torch.cat([-f.double(), c]), ball.p)
+        f = f.double()
+        c = (w * (z.double() - x)).flatten(1).sum(1) - f
+        both = to_plane(torch.cat([z, x]), torch.cat([w, w]), torch.cat([-f, c]), ball.p)
         d1, d2 = both.chunk(2)  # (1)
         n1, n2 = (torch.linalg.vector_norm(d.flatten(1), ball.p, dim=1).clamp_min(1e-8) for d in (d1, d2))
         a = per_row((n1 / (n1 + n2)).clamp_max(self.alpha_max), z)
         return ((1 - a) * (z + self.eta * d1) + a * (x + self.eta * d2)).clamp(0, 1)  # (2)
 
-    def _shorten(self, oracle: Oracle, closest: Closest, x: Tensor) -> None:
+    def _shorten(self, live: Survivors, ball: Ball) -> None:
         """Halve the last stretch of the way to the closest point, again and again."""
-        rows = closest.standing()
-        rows = rows[closest.distance[rows] < math.inf]
-        far = closest.z[rows] - x[rows]
-        low, high = x.new_full((len(rows),), self.beta), x.new_ones(len(rows))
+        live.dismiss((live.m == math.inf).tolist())
+        far = live.z - live.x
+        low, high = live.x.new_full((len(live),), self.beta), live.x.new_ones(len(live))
         for _ in range(HALVINGS):
-            if not len(rows):
+            if not len(live):
                 return
             middle = (low + high) / 2
-            z = x[rows] + per_row(middle, far) * far
-            s = oracle[rows].scores(z)
-            keep = closest.offer(rows, z, s).nonzero().squeeze(1)
-            hit = oracle.fooled(s, closest.y[rows])
-            low, high = torch.where(hit, low, middle)[keep], torch.where(hit, middle, high)[keep]
-            rows, far = rows[keep], far[keep]
+            z = live.x + per_row(middle, far) * far
+            s = live.oracle.scores(z)
+            hit = live.oracle.fooled(s, live.y)
+            low, high = torch.where(hit, low, middle), torch.where(hit, middle, high)
+            on = live.dismiss(keep(live, z, s, ball).tolist())
+            if on is not None:
+                low, high, far = low[on], high[on], far[on]
+
+
+def keep(live: Survivors, z: Tensor, s: Tensor, ball: Ball) -> Tensor:
+    """Keep z where it fools and is closer than `live.m`; → which need not go on: with a radius, those within it."""
+    fooled, distance = live.oracle.fooled(s, live.y), ball.distance(live.x, z)
+    if ball.eps < math.inf:  # where the first that fools ends it, a tie may be the judge's
+        fooled &= live.oracle.margin(s, live.y).abs() > TIE * s.abs().amax(1)
+    closer = fooled & (distance < live.m)
+    live.keep(z, distance, closer)
+    return closer & (distance <= enough(ball))
 
 
 def linearise(oracle: Oracle, z: Tensor, y: Tensor, aim: Tensor | None, p: float) -> tuple[Tensor, Tensor, Tensor]:
@@ -157,10 +165,10 @@ def _lag(s: Tensor, y: Tensor) -> Tensor:
     return gap(s, y, rival(s, y))
 
 
-def near(closest: Closest, rows: Tensor, draws: Draws) -> Tensor:
+def near(live: Survivors, ball: Ball, draws: Draws) -> Tensor:
     """A random point at half the radius, or at half the closest distance where there is no radius."""
-    x, p = closest.x[rows], closest.ball.p
-    reach = closest.distance[rows].clamp_max(closest.ball.eps)
+    x, p = live.x, ball.p
+    reach = live.m.clamp_max(ball.eps)
     reach = torch.where(reach < math.inf, reach, FIRST_REACH[p]).to(x)
     d = (2 * draws.uniform(*x.shape[1:]) - 1 if p == math.inf else draws.normal(*x.shape[1:])).to(x)
     n = torch.linalg.vector_norm(d.flatten(1), p, dim=1).clamp_min(1e-12)

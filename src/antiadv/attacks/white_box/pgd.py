@@ -18,7 +18,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from antiadv.attacks.best import Best
+from antiadv.attacks.survivors import Survivors
 from antiadv.core.ball import Ball
 from antiadv.core.door import at_least
 from antiadv.core.draws import Draws
@@ -46,16 +46,15 @@ class PGD:
         at_least(0, step_size=self.step_size)
 
     def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
-        best = Best(oracle, x, y)
+        live = Survivors(oracle, x, y, draws)
         for restart in range(self.restarts):
-            rows = best.standing()
-            z = ball.random(x[rows], draws[rows].fold(restart)) if self.random_start else x[rows]
+            z = ball.random(live.x, live.draws.fold(restart)) if self.random_start else live.x
             for _ in range(self.steps):
-                if not len(rows):
+                if not len(live):
                     break
-                s, g = oracle[rows].gradient(z, ce, y[rows])
-                on = best.offer(rows, z, s)
-                rows, z, g = rows[on], z[on], g[on]
-                z = ball.project(x[rows], z + self.step_size * ball.eps * ball.steepest(g))  # (1)
-            best.offer(rows, z, oracle[rows].scores(z))
-        return best.z
+                s, g = live.oracle.gradient(z, ce, live.y)
+                ahead = ball.project(live.x, z + self.step_size * ball.eps * ball.steepest(g))  # (1)
+                on = live.offer(z, s)
+                z = ahead if on is None else ahead[on]
+            live.offer(z, live.oracle.scores(z))
+        return live.images()

@@ -13,7 +13,7 @@ Turn the signs so that c ≥ 0 and call r_i the room of coordinate i, 1 − t_i 
 images, where sorting the r_i / v_i would cost ten times as much. Where even the corner of the box falls short of c, d
 leads to the corner.
 
-Cost:       no query; two sums per row and round, until every row is there.
+Cost:       no query; two sums per row and round, `ROUNDS` at a time until every row is there, where it stays.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ import math
 import torch
 from torch import Tensor
 
+ROUNDS = 5  # between two looks whether all are there: a round too many changes nothing, a look waits for the device
+
 
 def to_plane(t: Tensor, w: Tensor, c: Tensor, p: float) -> Tensor:
     """d like t, for points t `[N, …]` in the box, normals w like t, and c `[N]`. Where w = 0, d = 0."""
@@ -30,18 +32,20 @@ def to_plane(t: Tensor, w: Tensor, c: Tensor, p: float) -> Tensor:
     size = w.abs().amax(1, keepdim=True).clamp_min(torch.finfo(w.dtype).tiny)
     w, c = w / size, (c[:, None] / size).to(w)  # (2) does not mind the scale of w
     w, c = torch.where(c < 0, -w, w), c.abs()
-    u = w.abs() * (w.abs() > 1e-12)
-    room = torch.where(w > 0, 1 - t, t).clamp_min(0) * (u > 0)
+    u = w.abs()
+    counts = u > 1e-12
+    u, room = u * counts, torch.where(w > 0, 1 - t, t).clamp_min(0) * counts
     v = torch.ones_like(u) if p == math.inf else u
     most, slope = u * room, u * v
     corner = most.sum(1, keepdim=True) <= c
-    lam = torch.zeros_like(c)
+    c = c.masked_fill(corner, 0)  # their λ is there from the start
+    lam = last = torch.zeros_like(c)
     while True:
-        free = lam * v < room
-        held, rate = (most * ~free).sum(1, keepdim=True), (slope * free).sum(1, keepdim=True)
-        new = torch.where(corner | (rate == 0), lam, (c - held) / rate)  # (3)
-        if not (new > lam).any():
+        for _ in range(ROUNDS):
+            free = lam * v < room
+            held, rate = most.masked_fill(free, 0).sum(1, keepdim=True), (slope * free).sum(1, keepdim=True)
+            last, lam = lam, torch.fmax(lam, (c - held) / rate)  # (3); no number where nothing is free
+        if not (lam > last).any():
             break
-        lam = torch.maximum(new, lam)
     d = torch.where(corner, room, torch.minimum(lam * v, room))  # (1)
     return (w.sign() * d).reshape(shape)
