@@ -113,8 +113,10 @@ def ratio(monkeypatch: pytest.MonkeyPatch) -> Ratio:
             queries = spy.seen // len(every)
 
             def start(self: Nearest, *_: object, noise: Tensor = noise) -> Tensor:
-                assert self.ask(every, noise).all()
-                return every
+                """Of all samples, or of the few that are searched again."""
+                which = [(case.x == x).flatten(1).all(1).nonzero().item() for x in self.x]
+                assert self.ask(torch.arange(len(which)), noise[which]).all()
+                return torch.arange(len(which))
 
             monkeypatch.setattr(Nearest, "start", start)
             ours = antiadv.attack(case.net, case.x, case.y, name, ball, queries=queries, seed=seed)
