@@ -20,8 +20,6 @@ import time
 import traceback
 from pathlib import Path
 
-import torch
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))  # the package need not be installed here
 
 from antiadv import experiments
@@ -37,7 +35,6 @@ RATES = {"cuda": 30_000.0, "cpu": 15.0}  # cost a second of all slices together,
 
 def main() -> int:
     a = arguments()
-    torch.backends.cudnn.benchmark = a.tune
     end = time.monotonic() + 60 * a.minutes
     world, store = World(a.device, compiled=a.compile), Store(a.store)
     names = list(experiments.EXPERIMENTS) if a.experiments == "all" else a.experiments.split(",")
@@ -122,7 +119,6 @@ def arguments() -> argparse.Namespace:
     p.add_argument("--batch", type=int, default=1024)
     p.add_argument("--device")
     p.add_argument("--compile", action="store_true", help="networks first: half a minute each, faster afterwards")
-    p.add_argument("--tune", action="store_true", help="convolutions try their algorithms for every batch size first")
     p.add_argument("--list", action="store_true")
     return p.parse_args()
 

@@ -111,13 +111,9 @@ def test_charges_what_a_spying_model_saw() -> None:
     net, x = small_net(), torch.rand((6, 3, 8, 8), generator=torch.Generator().manual_seed(0))
     y = net(x).argmax(1)
     spy = Spy(net)
-    chosen, threat = (
-        parse("cascade:stages=(apgd:steps=5)+(fab:steps=3,targets=2)"),
-        Threat(Linf(0.01), Access.GRADIENTS),
-    )
-    _, records, _ = confront(
-        spy, chosen, threat, x, y, torch.arange(6), 0
-    )  # as it stands: of a copy the spy sees nothing
+    chosen = parse("cascade:stages=(apgd:steps=5)+(fab:steps=3,targets=2)")
+    # the plain engine, which asks the spy itself and no copy of it
+    _, records, _ = confront(spy, chosen, Threat(Linf(0.01), Access.GRADIENTS), x, y, torch.arange(6), 0)
     assert spy.seen == sum(r.queries for r in records) + 2 * len(x)  # the judge looks too, before and after
     assert {r.queries for r in records} == {6 + 1 + 13}
 

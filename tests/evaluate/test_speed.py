@@ -447,7 +447,7 @@ def test_a_compiled_network_answers_alike_and_is_billed_alike(net: nn.Module, de
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, about its own compiler
 def test_code_is_compiled_for_few_sizes_and_one_layout() -> None:
-    """Torch gives up compiling after eight kinds of one function, unheard, and what is asked then runs as it stands."""
+    """Torch gives up compiling after eight kinds of one function, and what is asked then runs as it stands."""
     from torch._dynamo import config
     from torch._dynamo.utils import counters
 

@@ -70,7 +70,7 @@ class _Compiled(nn.Module):
         from torch._functorch import config
 
         config.donated_buffer = False  # for all of the process: a Jacobian goes back through one pass several times
-        dynamo.recompile_limit = max(KINDS, dynamo.recompile_limit)  # beyond it nothing is compiled, nor is that said
+        dynamo.recompile_limit = max(KINDS, dynamo.recompile_limit)  # beyond it nothing is compiled
         self.net, self.training, self._mark, self._last = net, False, maybe_mark_dynamic, last
         self._run: Callable[[Tensor], Tensor] = torch.compile(net.forward)
         self._frozen = torch.compile(net.forward, options={"freezing": True}) if frozen else self._run

@@ -39,9 +39,9 @@ is a function of the records in `results/`, and `antiadv reproduce NAME` runs wh
   bare network under the same attacks.
 - **Precision**: attacks may search in a coarser precision than float32, the judge decides in float32 always, and a
   sample that the search believes fallen and the judge does not is searched again in float32. (Cells searched in tf32
-  are older than that rule: under Square and Bandits up to 13 samples of 1,000 stand there that a second might fell.)
-  Where a cell is stored in several, the one with the most samples counts, of equals the finest; each table says
-  which it was.
+  are older than that rule: a few samples may stand there that a second search would fell. How often search and judge
+  gave one label is in each receipt.) Where a cell is stored in several, the one with the most samples counts, of equals
+  the finest; each table says which it was.
 - **Settings** are the paper's where it states them; where it is silent, the choice stands below the table.
 
 ## Claim by claim
