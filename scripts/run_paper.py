@@ -2,22 +2,26 @@
 
     run_paper.py --experiments table-3,table-2 --store DIR --precision tf32 --minutes 20 --data DIR
     run_paper.py --list                                     what would be run, in which order, and what is stored
-    for i in 0 1 2 3; do run_paper.py --slice $i/4 … & done; wait      four at once into one store
+    for i in 1 2 3 4; do run_paper.py --processes 4 … & done; wait      four at once into one store
 
 Needs torch, numpy, scipy, safetensors and Pillow, and nothing of the command line. The order is that of
-`experiments.todo`. Cells are dealt out by their estimated cost, so that each of n slices has about as much; a slice
-that is done with its own goes on with the others' from the end, for two writers of one cell write equal facts. A cell
-is stored shard by shard, and a shard is not begun that is not expected to end in time. What is whole in any precision
-is not run again in another.
+`experiments.todo`. Processes on one machine that share a store take the cells in turn: who works on one holds a lock
+of its name, which ends with the process however that ends. A cell is stored shard by shard, and a shard is not begun
+that is not expected to end in time. What is whole in any precision is not run again in another.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
+import fcntl
+import hashlib
 import sys
+import tempfile
 import time
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))  # the package need not be installed here
@@ -26,11 +30,11 @@ from antiadv import experiments
 from antiadv.evaluate import Cell, Store, World, evaluate
 from antiadv.experiments.layout import Ask
 from antiadv.experiments.networks import Source
-from antiadv.experiments.todo import Pace, as_stored, cost, in_order, resolve, share_out
+from antiadv.experiments.todo import Pace, as_stored, cost, in_order, resolve
 from antiadv.report.measures import clean_accuracy, robust_accuracy
 
 SLACK = 1.2  # a shard is taken to last so much longer than guessed
-RATES = {"cuda": 30_000.0, "cpu": 15.0}  # cost a second of all slices together, before anything was measured
+RATES = {"cuda": 30_000.0, "cpu": 15.0}  # cost a second of all processes together, before anything was measured
 
 
 def main() -> int:
@@ -51,21 +55,30 @@ def main() -> int:
         for ask, cell in todo:
             print(f"{len(store.done(cell)):5d}/{ask.samples} {cost(ask):12.0f} {ask}")
         return 0
-    mine = order([cost(ask) for ask, _ in todo], *a.slice)
-    return run([todo[i] for i in mine], store, world, end, a)
+    return run(todo, store, world, end, a)
 
 
-def order(costs: list[float], which: int, of: int) -> list[int]:
-    """The pieces of this slice in their order, then all others, the last first."""
-    mine = share_out(costs, of)[which]
-    return mine + [i for i in reversed(range(len(costs))) if i not in set(mine)]
+@contextlib.contextmanager
+def alone(cell: Cell, store: Store) -> Iterator[bool]:
+    """Whether no other process here works on this cell of this store; none does while this lasts."""
+    name = hashlib.sha256(str(store.root.resolve()).encode()).hexdigest()[:12]
+    folder = Path(tempfile.gettempdir(), f"antiadv-paper-{name}")
+    folder.mkdir(exist_ok=True)
+    with open(folder / cell.key, "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
 
 
 def run(todo: list[tuple[Ask, Cell]], store: Store, world: World, end: float, a: argparse.Namespace) -> int:
-    pace, start, failed = Pace(RATES[world.device.type] / a.slice[1]), time.monotonic(), 0
+    pace, start, failed = Pace(RATES[world.device.type] / a.processes), time.monotonic(), 0
     for ask, cell in todo:
         try:
-            done, seconds = work(ask, cell, store, world, end, pace, a)
+            with alone(cell, store) as mine:
+                done, seconds = work(ask, cell, store, world, end, pace, a) if mine else (0, 0.0)
         except Exception:
             failed += 1
             print(f"FAILED {ask}\n{traceback.format_exc()}", flush=True)
@@ -110,7 +123,9 @@ def arguments() -> argparse.Namespace:
     p.add_argument("--samples", type=int, help="so many for every cell, in place of each table's own number")
     p.add_argument("--precision", default="float32", help="float32, tf32, half or mixed")
     p.add_argument("--minutes", type=float, default=10.0, help="from the start of this process")
-    p.add_argument("--slice", type=share, default=(0, 1), help="i/n: the i-th of n processes, counted from 0")
+    p.add_argument(
+        "--processes", type=int, default=1, help="how many share the machine: for the first guess at the pace"
+    )
     p.add_argument("--networks", default="zoo", help="zoo, or official:DIR")
     p.add_argument("--data", help="the folder of imported data sets, and of resnet50-v1.pt")
     p.add_argument("--only", action="append", default=[], help="cells whose text holds this; may be repeated")
@@ -121,13 +136,6 @@ def arguments() -> argparse.Namespace:
     p.add_argument("--compile", action="store_true", help="networks first: half a minute each, faster afterwards")
     p.add_argument("--list", action="store_true")
     return p.parse_args()
-
-
-def share(text: str) -> tuple[int, int]:
-    which, _, of = text.partition("/")
-    if not (which.isdigit() and of.isdigit() and int(which) < int(of)):
-        raise argparse.ArgumentTypeError(f"a slice is i/n with 0 ≤ i < n, such as 0/4; found {text!r}")
-    return int(which), int(of)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -24,7 +25,7 @@ from antiadv.experiments.claims import claims
 from antiadv.experiments.fill import Shelf, compare, fill, value, words
 from antiadv.experiments.layout import Ask, Layout
 from antiadv.experiments.networks import Source, imagenet, of_method
-from antiadv.experiments.todo import Pace, cost, in_order, passes, resolve, share_out
+from antiadv.experiments.todo import Pace, cost, in_order, passes, resolve
 from antiadv.report.measures import Difference, Share, standing, standing_by, worst_case
 from tests.evaluate.probes import RECEIPT, record
 
@@ -241,15 +242,6 @@ def test_cost_counts_samples_and_what_the_network_weighs():
     assert passes(ask("adaptive:samples=1", defence="anti_adversary")) == passes(
         ask("adaptive", defence="anti_adversary")
     )
-
-
-def test_work_is_shared_out_evenly_and_in_order():
-    costs = [5.0, 1.0, 1.0, 1.0, 1.0, 1.0, 6.0]
-    taken = share_out(costs, 3)
-    assert sorted(i for part in taken for i in part) == list(range(7))
-    assert all(part == sorted(part) for part in taken)
-    assert taken[0] == [0]  # it has as much to do as the others together, until the last
-    assert share_out([], 2) == [[], []]
 
 
 def test_pace_learns_from_the_likest_work():
@@ -675,7 +667,7 @@ def test_the_script_runs_what_fits_and_goes_on_later(
 
     assert "0 of 10 cells are whole, 0 failed" in run("--minutes", "0")
     assert Store(tmp_path).cells() == []
-    out = run("--minutes", "60", "--slice", "1/2")
+    out = run("--minutes", "60", "--processes", "2")
     assert "10 of 10 cells are whole, 0 failed" in out
     cells = Store(tmp_path).cells()
     assert {len(Store(tmp_path).read(c)) for c in cells} == {3}
@@ -719,17 +711,48 @@ def load_script(monkeypatch: pytest.MonkeyPatch) -> Any:
     return run_paper
 
 
-def test_slices_share_the_work_and_help_each_other_out(monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.usefixtures("small")
+def test_two_processes_never_work_on_one_cell(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+):
+    """One cell is held by another process: it is passed over, the rest is done; when that process dies it is free."""
     run_paper = load_script(monkeypatch)
-    costs = [float(c) for c in (9, 1, 8, 2, 7, 3, 6, 4)]
-    orders = [run_paper.order(costs, i, 3) for i in range(3)]
-    assert all(sorted(order) == list(range(8)) for order in orders)
-    mine = [order[: len(part)] for order, part in zip(orders, share_out(costs, 3), strict=True)]
-    assert sorted(i for part in mine for i in part) == list(range(8))
-    assert all(rest == sorted(rest, reverse=True) for rest in (o[len(m) :] for o, m in zip(orders, mine, strict=True)))
-    for bad in ("3/3", "1", "a/b"):
-        with pytest.raises(Exception, match="a slice is i/n"):
-            run_paper.share(bad)
+    words = [
+        "--experiments",
+        "table-3",
+        "--only",
+        "compact:mart",
+        "--only",
+        "apgd",
+        "--samples",
+        "1",
+        "--device",
+        "cpu",
+    ]
+    monkeypatch.setattr(sys, "argv", ["run_paper.py", *words, "--store", str(tmp_path), "--minutes", "60"])
+    assert run_paper.main() == 0
+    assert "6 of 6 cells are whole" in capsys.readouterr().out
+    store = Store(tmp_path)
+    held, *_ = store.cells()
+    shutil.rmtree(tmp_path / held.key)
+    code = (
+        "import dataclasses, pathlib, sys, types\n"
+        f"sys.path.insert(0, {str(SCRIPT.parent)!r})\n"
+        "import run_paper\n"
+        f"store = types.SimpleNamespace(root=pathlib.Path({str(tmp_path)!r}))\n"
+        f"with run_paper.alone(types.SimpleNamespace(key={held.key!r}), store) as mine:\n"
+        "    print(mine, flush=True)\n"
+        "    input()\n"
+    )
+    other = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert other.stdout is not None
+    assert other.stdout.readline() == "True\n"
+    assert run_paper.main() == 0
+    assert "5 of 6 cells are whole, 0 failed" in capsys.readouterr().out
+    other.kill()
+    other.communicate()
+    assert run_paper.main() == 0
+    assert "6 of 6 cells are whole, 0 failed" in capsys.readouterr().out
 
 
 def test_the_script_needs_none_of_the_command_lines_packages():

@@ -12,7 +12,7 @@ and 1, and the larger networks last.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from antiadv import attacks, defences
@@ -156,16 +156,6 @@ def _draws(defence: str, samples: int) -> int:
 def cost(ask: Ask) -> float:
     """Passes of all its samples, weighed by what one costs: in units of 1e9 multiplications."""
     return ask.samples * passes(ask) * WEIGHT[ask.network.model.partition(":")[0]]
-
-
-def share_out(costs: Sequence[float], workers: int) -> list[list[int]]:
-    """Which pieces of work each of several workers takes, in their order: the next goes to who has least so far."""
-    load, taken = [0.0] * workers, [list[int]() for _ in range(workers)]
-    for i, c in enumerate(costs):
-        who = min(range(workers), key=load.__getitem__)
-        load[who] += c
-        taken[who].append(i)
-    return taken
 
 
 class Pace:
