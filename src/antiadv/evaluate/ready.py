@@ -5,6 +5,7 @@ behind(g, f')                             →  the defence g in front of f' inst
 
 channels last   how tensor cores and CPUs want a convolution's weights: a copy of f, whose later changes are not seen
 compiled        on request, for any number of images: half a minute, which pays on long runs
+in pairs        narrow convolutions with 16 bits on a GPU: two columns of an image as one (`paired.py`)
 half            float16 inside, by autocast, with gradients of any size
 mixed           bfloat16 inside, by autocast, but for the end of the network
 """
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 
 from antiadv.core.ball import per_row
 from antiadv.core.defence import Defence
+from antiadv.evaluate.paired import pair_narrow
 
 KINDS = 128  # of code for one family: each network's own, with gradients and without, for 1, 2 and 16 images
 
@@ -32,6 +34,8 @@ def prepared(
     if ready is not base:
         if precision == "mixed":
             refine_head(ready)
+        if precision in ("half", "mixed") and any(p.is_cuda for p in base.parameters()):
+            pair_narrow(ready)
         ready = ready if works(ready) else base
     if compiled and not any(getattr(m, "uncompilable", False) for m in base.modules()):
         ready = _Compiled(ready, frozen=not any(p.is_cuda for p in base.parameters()), last=ready is not base)
