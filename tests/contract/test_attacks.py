@@ -8,7 +8,7 @@ import pickle
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import antiadv
 from antiadv.attacks import ATTACKS, parse
@@ -18,8 +18,10 @@ from antiadv.core.ball import Ball
 from antiadv.core.defence import base_of
 from antiadv.core.draws import Draws
 from antiadv.core.errors import AccessDenied
+from antiadv.core.losses import Loss
 from antiadv.core.oracle import Eager, Ledger, Oracle
 from antiadv.core.threat import Access, Threat
+from antiadv.evaluate.shard import confront
 from tests.toys import Spy, Toy, halfspace, small_net, sphere
 
 CASES = [(name, p) for name in ATTACKS for p in sorted(parse(name).norms)]
@@ -87,6 +89,85 @@ def confronted(attack: Attack, model: Spy, toy: Toy, ball: Ball, queries: int | 
     oracle = Oracle(model, Threat(ball, attack.access, queries), ledger, Eager(4))
     attack(oracle, toy.x, toy.y, ball, Draws.of(0, torch.arange(len(toy.x))))
     return ledger.queries.tolist()
+
+
+class Nearer(nn.Module):
+    """A sphere whose boundary seems nearer by so much than it is: as m, in scores."""
+
+    def __init__(self, base: nn.Module, by: float) -> None:
+        super().__init__()
+        self.base, self.by = base, torch.tensor([0.0, by, 0.0, 0.0])
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.base(x) + self.by
+
+
+class Rounding:
+    """An engine in whose answers the boundary seems nearer, beside a judge's engine that knows better."""
+
+    def __init__(self, by: float) -> None:
+        self.by, self.exact, self.sent = by, Remembering(), set[bytes]()
+
+    def scores(self, model: nn.Module, z: Tensor, *, draws: Draws | None = None) -> Tensor:
+        self.sent |= as_bytes(z)
+        return Eager(4).scores(Nearer(model, self.by), z)
+
+    def gradient(
+        self, model: nn.Module, z: Tensor, loss: Loss, *targets: Tensor, draws: Draws | None = None
+    ) -> tuple[Tensor, Tensor]:
+        self.sent |= as_bytes(z)
+        return Eager(4).gradient(Nearer(model, self.by), z, loss, *targets)
+
+    def jacobian(self, model: nn.Module, z: Tensor, *, draws: Draws | None = None) -> tuple[Tensor, Tensor]:
+        self.sent |= as_bytes(z)
+        return Eager(4).jacobian(Nearer(model, self.by), z)
+
+    def judge(self, model: nn.Module) -> Remembering:
+        return self.exact
+
+
+class Remembering(Eager):
+    """Which images it was shown."""
+
+    def __init__(self) -> None:
+        super().__init__(4)
+        object.__setattr__(self, "shown", set())
+
+    def scores(self, model: nn.Module, z: Tensor, *, draws: Draws | None = None) -> Tensor:
+        self.shown.update(as_bytes(z))  # type: ignore[attr-defined]
+        return super().scores(model, z)
+
+
+def as_bytes(z: Tensor) -> set[bytes]:
+    return {row.numpy().tobytes() for row in z}
+
+
+@everywhere
+@pytest.mark.parametrize("share", [0.995, None], ids=["between", "beyond"])
+def test_an_engine_that_rounds_ends_no_search_too_early(name: str, p: float, share: float | None) -> None:
+    """In its answers the boundary is a hundredth nearer. In a ball between the two nothing fools, however sure the
+    engine is; beyond both everything must, at the first go. Whoever is told more than the engine says has paid before.
+    """
+    toy, attack = sphere(p), parse(name)
+    engine, ball = Rounding(1 - 0.99**2), Ball(p, (share or reach(name, p)) * toy.distance)
+    ledger = Ledger(len(toy.x), 3000)
+    oracle = Oracle(toy.model, Threat(ball, attack.access, 3000), ledger, engine)
+    z = attack(oracle, toy.x, toy.y, ball, Draws.of(0, torch.arange(len(toy.x))))
+    assert engine.exact.shown <= engine.sent  # type: ignore[attr-defined]
+    inside = ball.distance(toy.x, z) <= ball.reach
+    fooled = (toy.model(z).argmax(1) != toy.y) & inside
+    assert fooled.all() == (share is None)
+    assert fooled.any() == (share is None)
+    believed = (Nearer(toy.model, engine.by)(z).argmax(1) != toy.y) & inside & ~fooled
+    if not ledger.queries.any():
+        return  # it never asks the model under attack, and is searched again
+    assert (ledger.checks[believed] > 0).all(), "it was told, and went on"
+    sure = believed.any() or attack.minimal or (name, p) == ("nes", math.inf)  # which does not come as near
+    assert share is None or sure, "else nothing is tested here"
+    *_, receipt = confront(
+        toy.model, attack, Threat(ball, attack.access, 3000), toy.x, toy.y, torch.arange(len(toy.x)), 0, engine
+    )
+    assert receipt.again == 0
 
 
 @everywhere

@@ -36,8 +36,17 @@ class Closest:
 
     def offer(self, rows: Tensor, z: Tensor, labels: Tensor) -> Tensor:
         """`labels` are those that the oracle gave for z."""
-        self.keep(rows, z, self.oracle.fooled(labels, self.y[rows]), self.ball.distance(self.x[rows], z))
+        distance = self.ball.distance(self.x[rows], z)
+        self.keep(rows, z, self.checked(rows, z, self.oracle.fooled(labels, self.y[rows]), distance), distance)
         return self.going(rows)
+
+    def checked(self, rows: Tensor, z: Tensor, fooled: Tensor, distance: Tensor) -> Tensor:
+        """`fooled`, less those that would end the search and do not fool to the last digit (`Oracle.exactly`)."""
+        if self.ball.eps == math.inf:
+            return fooled
+        ends = (fooled & (distance <= self._enough)).nonzero().squeeze(1)
+        s = self.oracle[rows[ends]].exactly(z[ends])
+        return fooled if s is None else fooled.index_copy(0, ends, self.oracle.fooled(s, self.y[rows[ends]]))
 
     def keep(self, rows: Tensor, z: Tensor, fooled: Tensor, distance: Tensor) -> None:
         closer = fooled & (distance < self.distance[rows])

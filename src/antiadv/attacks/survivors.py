@@ -2,19 +2,22 @@
 
     offer(z, s)           keep z where it fools or lowers the margin; whoever is fooled leaves
     keep(z, m, better)    the first half of that, by any measure m of its own
-    dismiss(done)         the second: the places that go on, or nothing where all of them do
+    release(fooled, …)    the second: the places that go on, or nothing where all of them do
+    dismiss(done)         the same for any other reason to leave
     afford(need)          a step costs so many queries from now on
     images()              the best candidate of every sample, whether it left or not
 
-Success is sticky; a sample leaves once it is done or cannot pay for another step. Only then is anything looked up or
-moved, and a step waits for its device once, to hear whether any left: between two requests of a search a GPU waits for
-its host, so operations count there, not numbers. What can be worked out before that wait costs nothing: the device has
-a pass to run meanwhile.
+Success is sticky, and is looked at again before a sample leaves: an engine that answers in few digits may believe of an
+image that it fools where it does not, and then the search goes on from there (`Oracle.exactly`). A sample leaves once
+it is done or cannot pay for another step. Only then is anything looked up or moved, and a step waits for its device
+once, to hear whether any left: between two requests of a search a GPU waits for its host, so operations count there,
+not numbers. What can be worked out before that wait costs nothing: the device has a pass to run meanwhile.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -22,6 +25,8 @@ from torch import Tensor
 from antiadv.core.ball import per_row
 from antiadv.core.draws import Draws
 from antiadv.core.oracle import Oracle
+
+Measure = Callable[[Tensor, Tensor], Tensor]  # scores, y → m
 
 
 class Survivors:
@@ -42,11 +47,27 @@ class Survivors:
         """`s` are the scores that the oracle gave for z."""
         m, fooled = self.oracle.margin(s, self.y), self.oracle.fooled(s, self.y)
         self.keep(z, m.to(self.m), fooled | (m < self.m))
-        return self.dismiss(fooled.tolist())
+        return self.release(fooled.tolist(), self.oracle.margin)
 
     def keep(self, z: Tensor, m: Tensor, better: Tensor) -> None:
         self.z = torch.where(per_row(better, z), z, self.z)
         self.m = torch.where(better, m, self.m)
+
+    def release(self, fooled: list[bool], measure: Measure) -> Tensor | None:
+        """Those whose images fool, as the oracle said, leave if they do; for the others `measure` gives m anew."""
+        if True in fooled:
+            fooled = self._checked(fooled, measure)
+        return self.dismiss(fooled)
+
+    def _checked(self, fooled: list[bool], measure: Measure) -> list[bool]:
+        there = torch.tensor(fooled).nonzero().squeeze(1)
+        here = there.to(self.z.device)
+        y, s = self.y[here], self.oracle[there].exactly(self.z[here])
+        if s is None:
+            return fooled
+        sure = self.oracle.fooled(s, y)
+        self.m = self.m.index_copy(0, here, torch.where(sure, self.m[here], measure(s, y).to(self.m)))
+        return torch.zeros(len(fooled), dtype=torch.bool).index_copy(0, there, sure.cpu()).tolist()
 
     def dismiss(self, done: list[bool]) -> Tensor | None:
         """Decided on the host, where the ledger is."""

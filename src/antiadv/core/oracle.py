@@ -5,12 +5,16 @@
     gradient(z, loss, y, …)   s, ∂ Σ loss(s, y, …) / ∂z       per sample, since loss is [N]
     jacobian(z)               s, ∂ s / ∂z    [N, K, …]        one query, and one gradient per class
     open()                    the classifier itself
+    exactly(z)                the answer to images sent before, scores or labels, to the last digit: see below
     left()                    [N]       queries left, per sample
 
 Every image sent is charged to its sample before the model runs; more than the threat grants raises `AccessDenied`,
 more than the budget `BudgetSpent`, and nothing is run or charged then. `oracle[rows]` is the same model and the same
 ledger for those samples. Where z holds k candidates a sample (sample by sample, `len(z) = k · len(oracle)`), each is
 charged. How a request is cut into passes is the engine's business: attacks know of no batch size.
+
+An engine may answer in fewer digits than the judge looks with, and an attack that ends at the first image that fools
+ends where the digits matter. `exactly` gives the judge's answer for such an image, which was paid for when it was sent.
 
 A defence that rolls dice (`randomised`) meets every image with fresh ones, keyed by its sample and by how many images
 were sent for that sample before: noise as in deployment, and the same in any batch, order and shard.
@@ -41,12 +45,14 @@ class Ledger:
     queries     images sent to the classifier        [N]
     gradients   backward passes made for them: one for a gradient, one per class for a Jacobian    [N]
     zeros       of these, how many gradients were exactly zero: a sign of masking, for the report    [N]
+    checks      images that the judge's answer was given for in the middle of a search: `Oracle.exactly`    [N]
     """
 
     def __init__(self, samples: int, budget: int | None = None) -> None:
         self.budget = budget
         self.queries = torch.zeros(samples, dtype=torch.int64)
         self.gradients = torch.zeros(samples, dtype=torch.int64)
+        self.checks = torch.zeros(samples, dtype=torch.int64)
         self._zeros = torch.zeros(samples, dtype=torch.int64)
         self._noted: list[tuple[Tensor, Tensor]] = []  # rows, on the host, and which gradients vanished, on the device
 
@@ -67,8 +73,8 @@ class Ledger:
 
     def replace(self, rows: Tensor, other: Ledger) -> None:
         """These rows as another ledger of the same samples has them."""
-        for mine, theirs in ((self.queries, other.queries), (self.gradients, other.gradients)):
-            mine[rows] = theirs[rows]
+        for name in ("queries", "gradients", "checks"):
+            getattr(self, name)[rows] = getattr(other, name)[rows]
         self.zeros[rows] = other.zeros[rows]
 
     def charge(self, rows: Tensor, each: int, *, gradient: bool = False) -> None:
@@ -219,6 +225,17 @@ class Oracle:
     def scores(self, z: Tensor) -> Tensor:
         return self._ask(z, Access.SCORES)
 
+    def exactly(self, z: Tensor) -> Tensor | None:
+        """The judge's scores of images that were sent before, or labels if no more is granted; nothing where the
+        answers were these already, or where the judge rolls other dice. Not charged: it is the same answer."""
+        self._need(Access.LABELS)
+        judge = self._engine.judge(self._model)
+        if judge is self._engine or getattr(self._model, "randomised", False) or not len(z):
+            return None
+        s = judge.scores(self._model, z)
+        self._ledger.checks.index_add_(0, self._rows, torch.ones_like(self._rows))
+        return s if self.threat.access >= Access.SCORES else s.argmax(1)
+
     def gradient(self, z: Tensor, loss: Loss, *targets: Tensor) -> tuple[Tensor, Tensor]:
         """Scores at z and the gradient of each sample's loss there; for a targeted threat the loss is negated."""
         dice = self._charge(z, Access.GRADIENTS)
@@ -339,6 +356,9 @@ class Through(Oracle):
 
     def scores(self, z: Tensor) -> Tensor:
         return self.inner.scores(z)
+
+    def exactly(self, z: Tensor) -> Tensor | None:
+        return self.inner.exactly(z)
 
     def gradient(self, z: Tensor, loss: Loss, *targets: Tensor) -> tuple[Tensor, Tensor]:
         return self.inner.gradient(z, loss, *targets)

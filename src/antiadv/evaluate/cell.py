@@ -153,7 +153,8 @@ class Receipt:
     """`forwards` and `backwards` are images through the base network, the judge's included: what the defender paid.
 
     `agreement` is the share of the clean and attacked images on which the precision that searched gives the judge's
-    label; `again` counts the samples that were searched again in float32, since search and judge parted on them.
+    label; `again` counts the samples that were searched again in float32, since search and judge parted on them and the
+    attack had not asked.
     """
 
     seconds: float

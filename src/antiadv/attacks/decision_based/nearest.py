@@ -56,8 +56,10 @@ class Nearest:
         on = fooled.nonzero().squeeze(1)
         if len(on) < len(rows):
             rows, z = rows[on], z[on]
-        fooled[on] = self.oracle.fooled(self.oracle[rows].labels(z), self._y[rows])
-        self._closest.keep(rows, z, fooled[on], self.ball.distance(self.x[rows], z))
+        far = self.ball.distance(self.x[rows], z)
+        fools = self._closest.checked(rows, z, self.oracle.fooled(self.oracle[rows].labels(z), self._y[rows]), far)
+        self._closest.keep(rows, z, fools, far)
+        fooled[on] = fools
         return fooled
 
     def ask_many(self, rows: Tensor, z: Tensor, asked: Tensor) -> Tensor:
@@ -69,7 +71,7 @@ class Nearest:
         far = self.ball.distance(self.x[rows].repeat_interleave(asked.shape[1], 0), z).view_as(asked)
         closest, which = far.masked_fill(~fooled, math.inf).min(1)
         z = z.view(*asked.shape, *z.shape[1:])[torch.arange(len(rows), device=rows.device), which]
-        self._closest.keep(rows, z, closest < math.inf, closest)
+        self._closest.keep(rows, z, self._closest.checked(rows, z, closest < math.inf, closest), closest)
         return fooled
 
     def start(self, draws: Draws, tries: int) -> Tensor:

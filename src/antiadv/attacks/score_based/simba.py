@@ -33,7 +33,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from antiadv.attacks.survivors import Survivors
+from antiadv.attacks.survivors import Measure, Survivors
 from antiadv.core.ball import Ball, per_row
 from antiadv.core.door import at_least
 from antiadv.core.draws import Draws
@@ -74,7 +74,7 @@ class Simba:
         live = Survivors(oracle, x, y, draws)
         s = live.oracle.scores(live.x)
         fooled, _ = move(live, live.x, s, fall(live.oracle, s, live.y))
-        live.dismiss(fooled.tolist())
+        live.release(fooled.tolist(), falls(live))
         if self.rule == "simba":
             self._in_order(live, ball, shuffled(draws, band, most))
         else:
@@ -130,7 +130,7 @@ def first_of(live: Survivors, ball: Ball, d: Tensor, e: Tensor) -> None:
     fooled, taken = move(live, z, s, fall(live.oracle, s, live.y))
     z = torch.where(per_row(taken, z), z, other)
     done, took = torch.stack([fooled, taken]).tolist()
-    on = live.dismiss(done)
+    on = live.release(done, falls(live))
     if on is not None:
         z, s, took = z[on], s[on], [took[place] for place in on.tolist()]
     if all(took):
@@ -139,7 +139,7 @@ def first_of(live: Survivors, ball: Ball, d: Tensor, e: Tensor) -> None:
     here = again.to(s.device)
     s = s.index_copy(0, here, live.oracle[again].scores(z[here]))
     fooled, _ = move(live, z, s, fall(live.oracle, s, live.y))  # those who moved are where they stand already
-    live.dismiss(fooled.tolist())
+    live.release(fooled.tolist(), falls(live))
 
 
 def best_of(live: Survivors, ball: Ball, d: Tensor, e: Tensor) -> None:
@@ -152,7 +152,7 @@ def best_of(live: Survivors, ball: Ball, d: Tensor, e: Tensor) -> None:
     second = order[1::2] < order[::2]
     z, s = torch.where(per_row(second, z), other, z), torch.where(second[:, None], s[1::2], s[::2])
     fooled, _ = move(live, z, s, torch.where(second, f[1::2], f[::2]))
-    live.dismiss(fooled.tolist())
+    live.release(fooled.tolist(), falls(live))
 
 
 def move(live: Survivors, z: Tensor, s: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:
@@ -161,6 +161,10 @@ def move(live: Survivors, z: Tensor, s: Tensor, f: Tensor) -> tuple[Tensor, Tens
     better = fooled | (f < live.m)
     live.keep(z, f, better)
     return fooled, better
+
+
+def falls(live: Survivors) -> Measure:
+    return functools.partial(fall, live.oracle)
 
 
 def fall(oracle: Oracle, s: Tensor, y: Tensor) -> Tensor:
