@@ -20,12 +20,25 @@ from antiadv.core.ball import Linf
 from antiadv.core.errors import BadInput, BadSpec
 from antiadv.evaluate import Store, World, evaluate, make_cell
 from antiadv.evaluate.cell import Cell, Record, make_threat, normal_attack
-from antiadv.experiments import figure_3, figure_4, figure_5, rows, table_1, table_2, table_3, table_5, table_6, text
+from antiadv.experiments import (
+    behind,
+    figure_3,
+    figure_4,
+    figure_5,
+    rows,
+    table_1,
+    table_2,
+    table_3,
+    table_5,
+    table_6,
+    text,
+)
 from antiadv.experiments.claims import claims
 from antiadv.experiments.fill import Shelf, compare, fill, value, words
 from antiadv.experiments.layout import Ask, Layout
 from antiadv.experiments.networks import Source, imagenet, of_method
 from antiadv.experiments.todo import Pace, cost, in_order, passes, resolve
+from antiadv.experiments.whole import whole
 from antiadv.report.measures import Difference, Share, standing, standing_by, worst_case
 from tests.evaluate.probes import RECEIPT, record
 
@@ -411,9 +424,9 @@ def test_a_smaller_budget_can_be_read_from_the_records_of_a_larger(attack: str, 
         evaluate([cell], tmp_path, world=world)
         return Store(tmp_path).read(cell)
 
-    ball, whole, part = Linf(0.1), run(105), run(21)
-    assert sum(standing(r, ball) for r in whole) < sum(standing(r, ball) for r in part)  # or this would say nothing
-    assert [standing_by(r, ball, 21) for r in whole] == [standing(r, ball) for r in part]
+    ball, long, part = Linf(0.1), run(105), run(21)
+    assert sum(standing(r, ball) for r in long) < sum(standing(r, ball) for r in part)  # or this would say nothing
+    assert [standing_by(r, ball, 21) for r in long] == [standing(r, ball) for r in part]
 
 
 # ---------------------------------------------------------------- claims
@@ -436,6 +449,55 @@ def test_claims_follow_from_the_numbers(tmp_path: Path, world: World):
     assert [str(c) for c in found["Gains under AutoAttack"].measured if not c.passes] == [
         "compact:mart, AA +0.0 [-4.7, +4.7] (n = 40)"
     ]
+
+
+def test_behind_the_gains_a_step_that_goes_too_far_is_told_from_an_image_that_does(tmp_path: Path, world: World):
+    """Of 40 samples under AutoAttack 20 fall bare and 10 behind the layer, 4 of these with f right; one more is wrong
+    from the start, where f is not. Had g f's labels, 6 would have fallen, not 11."""
+    store = Store(tmp_path)
+    for cell in cells_of("table-3", "compact:mart", world):
+        bare = cell.defence == "none"
+        put(store, cell, 20 if bare else 10)
+        if not bare:
+            few = [
+                dataclasses.replace(
+                    r, base_attacked=r.label if r.sample < 4 else r.base_attacked, clean_confidence=0.75
+                )
+                for r in store.read(cell)
+            ]
+            few[39] = dataclasses.replace(few[39], clean=(few[39].label + 1) % 10, clean_right=0)
+            shutil.rmtree(store.root / cell.key)
+            store.append(cell, few, RECEIPT)
+    grid, used = behind.grid(Shelf(store))
+    (line,) = grid.lines
+    assert line.labels[:3] == ("cifar10", "MART, compact:mart", "K = 2, α = 0.15")
+    assert line.labels[3].endswith(" → 0.75")
+    ours = {name: number.ours for name, number in line.numbers.items()}
+    assert {name: round(100 * n.value, 4) for name, n in ours.items() if n is not None} == {
+        "labels differ": 2.5,
+        "f right": 12.5,
+        "AA gain": 22.5,
+        "AA gain, f's": 35.0,
+        "adaptive gain": 22.5,
+    }
+    assert len(used) == 10
+    said = experiments.page(store)
+    assert grid.title in said
+    assert "| cifar10 | MART, compact:mart | K = 2, α = 0.15 |" in said
+    assert behind.grid(Shelf(Store(tmp_path / "none")))[0].lines == ()
+    shown = whole(store).tables[-1]
+    assert shown.sheet.title == grid.title
+    assert set(shown.sources) == {cell.key for cell in used}
+
+
+def test_a_claim_that_fails_says_why(tmp_path: Path, world: World):
+    store = Store(tmp_path)
+    for cell in cells_of("table-3", "compact:mart", world):
+        put(store, cell, 20)
+    assert "- Why: Steps that go too far" in experiments.page(store)
+    (said,) = [c.why for c in whole(store).claims if c.name == "Gains under AutoAttack"]
+    assert said.startswith("Steps that go too far")
+    assert all(not c.why for c in whole(store).claims if not c.failed)
 
 
 def test_a_claim_holds_when_all_of_it_is_measured(tmp_path: Path, world: World):

@@ -105,7 +105,7 @@ def test_a_white_box_row_on_other_samples_hides_nothing():
 @pytest.mark.parametrize(("fell", "fires"), [(16, False), (17, True)])
 def test_many_comparisons_ask_for_more(fell: int, fires: bool):
     """Six samples more are p = 0.03, which one of two comparisons shows by chance too often; seven are p = 0.016."""
-    honest = [row("pgd", 10, "none"), row("square", 5, "none")]
+    honest = [row("pgd", 17, "none"), row("square", 5, "none")]
     assert names(row("pgd", 10), row("square", fell), *honest) == ["black_box_beats_white_box"] * fires
 
 
@@ -198,6 +198,21 @@ def test_labels_differ(when: str):
     assert flag.name == "labels_differ"
     assert dict(flag.numbers) == {"clean": 0.0, "attacked": 0.0, "n": 200} | {when.removeprefix("base_"): 0.03}
     assert names(of("pgd", records(2))) == []
+
+
+@pytest.mark.parametrize(("fell", "fires"), [(26, True), (25, False), (20, False), (4, False)])
+def test_worse_than_bare(fell: int, fires: bool):
+    """Six samples more, none less, is p = 0.03. Only attacks that both met are compared."""
+    bare = [row("apgd", 20, "none"), row("adaptive", 15, "none")]
+    found = flags([*bare, row("apgd", 4), row("adaptive", fell), row("square", 4)])
+    found = [flag for flag in found if flag.name == "worse_than_bare"]
+    assert len(found) == fires
+    for flag in found:
+        assert {(c.attack, c.defence) for c in flag.cells} == {("apgd", ANTI), ("adaptive", ANTI)}
+        assert flag.sentence.startswith("behind anti_adversary 15.0 points fewer stand than on ")
+        assert "in the worst case of adaptive and apgd (linf:2/255)" in flag.sentence
+    assert "worse_than_bare" not in names(*bare, row("square", 40)), "nothing that both met"
+    assert "worse_than_bare" not in names(*bare, row("apgd", 40, model="compact:trades"))
 
 
 def test_a_flag_is_a_value_with_a_name_and_a_sentence():

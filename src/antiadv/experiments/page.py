@@ -14,7 +14,7 @@ from statistics import fmean
 
 from antiadv import defences
 from antiadv.evaluate.store import Store
-from antiadv.experiments import table_3
+from antiadv.experiments import behind, table_3
 from antiadv.experiments.claims import Claim, claims
 from antiadv.experiments.fill import Filled, Shelf, fill, labels
 from antiadv.experiments.networks import Source
@@ -47,6 +47,7 @@ is a function of the records in `results/`, and `antiadv reproduce NAME` runs wh
 ## Claim by claim
 
 {claims}
+## {behind}
 ## Table by table
 
 {tables}"""
@@ -60,7 +61,12 @@ def page(store: Store | str | Path) -> str:
 
     shelf = Shelf(_store(store))
     tables = [section(name, fill(module.layout(Source()), shelf)) for name, module in EXPERIMENTS.items()]
-    return PAGE.format(claims=claims_table(claims(shelf)), tables="\n".join(tables))
+    return PAGE.format(claims=claims_table(claims(shelf)), behind=_behind(shelf), tables="\n".join(tables))
+
+
+def _behind(shelf: Shelf) -> str:
+    grid, _ = behind.grid(shelf)
+    return f"{grid.title}\n\n{grid.markdown()}\n" + "".join(f"- {sentence}\n" for sentence in grid.sentences)
 
 
 def _store(store: Store | str | Path) -> Store:
@@ -88,6 +94,7 @@ def claim_section(c: Claim) -> str:
         said += [f"- {title}: {'; '.join(some)}."] if some else []
     missing = [str(check) for check in c.checks if check.found is None]
     said += [f"- Not measured yet: {'; '.join(missing)}."] if missing else []
+    said += [f"- Why: {c.why}"] if c.why and any(not check.passes for check in c.measured) else []
     return "\n".join(said) + "\n"
 
 

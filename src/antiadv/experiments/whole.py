@@ -15,7 +15,7 @@ from pathlib import Path
 from antiadv import __version__, defences, experiments
 from antiadv.evaluate.cell import Receipt
 from antiadv.evaluate.store import Store
-from antiadv.experiments import gallery
+from antiadv.experiments import behind, gallery
 from antiadv.experiments.claims import Claim, claims
 from antiadv.experiments.fill import Filled, Shelf, fill
 from antiadv.experiments.networks import Source
@@ -66,7 +66,7 @@ def whole(
         confidence=tuple(map(str, made.confidence)),
         defences=by_defence(made.levels),
         claims=tuple(map(_claimed, checked)),
-        tables=tuple(_shown(name, filled) for name, filled in tables.items()),
+        tables=(*(_shown(name, filled) for name, filled in tables.items()), *_behind(shelf, source, names)),
         absent=tuple(_absent(asked)) if tables or names else (),
         figures=(*_ablations(tables), *by_access(made.levels), *by_queries(found), *by_radius(found), *by_cost(found)),
         gallery=gallery.made(images) if images else gallery.kept(facts),
@@ -105,7 +105,8 @@ def _absent(asked: dict[str, Filled]) -> Iterator[str]:
 def _claimed(claim: Claim) -> Claimed:
     passed, failed = (tuple(str(k) for k in claim.measured if k.passes == good) for good in (True, False))
     missing = tuple(str(k) for k in claim.checks if k.found is None)
-    return Claimed(claim.name, claim.verdict, f"The paper: {claim.paper}", claim.rule, passed, failed, missing)
+    why = claim.why.replace("*", "") if failed else ""
+    return Claimed(claim.name, claim.verdict, f"The paper: {claim.paper}", claim.rule, passed, failed, missing, why)
 
 
 def _shown(name: str, filled: Filled) -> Shown:
@@ -114,6 +115,13 @@ def _shown(name: str, filled: Filled) -> Shown:
     keys = tuple(cell.key for cell in filled.used)
     missing = tuple(str(ask) for ask in filled.missing)
     return Shown(of_grid(name, grid), f"antiadv reproduce {name}", said, keys, missing)
+
+
+def _behind(shelf: Shelf, source: Source, names: Sequence[str]) -> Iterator[Shown]:
+    """Beside the whole only: it is made of several tables' cells."""
+    grid, used = behind.grid(shelf, source)
+    if grid.lines and not names:
+        yield Shown(of_grid("behind", grid), "antiadv report", grid.sentences, tuple(cell.key for cell in used), ())
 
 
 def _ablations(tables: dict[str, Filled]) -> Iterator[Figure]:

@@ -29,6 +29,7 @@ class Claimed:
     passed: tuple[str, ...]
     failed: tuple[str, ...]
     missing: tuple[str, ...]
+    why: str = ""  # the best explanation, where a check failed
 
 
 @dataclass(frozen=True)

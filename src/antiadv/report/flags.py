@@ -162,6 +162,26 @@ def labels_differ(rows: Sequence[Row]) -> Iterator[Flag]:
             yield Flag("labels_differ", (r.cell,), numbers, f"{said}{100 * attacked:.1f} % of those from {_name(r)}.")
 
 
+def worse_than_bare(rows: Sequence[Row]) -> Iterator[Flag]:
+    """In the worst case of the attacks that both met, fewer samples stand behind a defence than without it."""
+
+    def compared() -> Iterator[Compared]:
+        bare = {_arena(r): group for group in _groups(rows, _arena) for r in group if r.cell.defence == defences.BARE}
+        for group in _groups([r for r in rows if r.cell.defence != defences.BARE], _arena):
+            first = group[0].cell
+            alone = bare.get(_arena(dataclasses.replace(group[0], cell=_without(first))), [])
+            both = {r.cell.attack for r in group} & {r.cell.attack for r in alone}
+            before, after = ([r for r in some if r.cell.attack in both] for some in (alone, group))
+            d = _compare(before, after) if both else None
+            if d is not None:
+                said = f"behind {first.defence} {_points(d)} fewer stand than on {first.model} alone"
+                said = f"{said}, in the worst case of {' and '.join(sorted(both))} ({first.threat.ball})."
+                flag = Flag("worse_than_bare", tuple(r.cell for r in after), _gap(d), said)
+                yield d.p if d.value < 0 else 1.0, flag
+
+    yield from _holm(compared())
+
+
 RULES: dict[str, Callable[[Sequence[Row]], Iterator[Flag]]] = {
     rule.__name__: rule
     for rule in (
@@ -173,6 +193,7 @@ RULES: dict[str, Callable[[Sequence[Row]], Iterator[Flag]]] = {
         changes_with_seed,
         changes_with_draw,
         labels_differ,
+        worse_than_bare,
     )
 }
 
@@ -184,6 +205,11 @@ def _arena(r: Row) -> Hashable:
     """Where attacks may be compared: the same images, classifier and ball."""
     c = r.cell
     return c.data, c.images, c.model, c.weights, c.defence, c.threat.ball
+
+
+def _without(cell: Cell) -> Cell:
+    """The same, of the bare classifier."""
+    return dataclasses.replace(cell, defence=defences.BARE)
 
 
 def _groups(rows: Sequence[Row], key: Callable[[Row], Hashable]) -> list[list[Row]]:
