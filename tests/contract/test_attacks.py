@@ -168,6 +168,7 @@ def test_an_engine_that_rounds_ends_no_search_too_early(name: str, p: float, sha
         toy.model, attack, Threat(ball, attack.access, 3000), toy.x, toy.y, torch.arange(len(toy.x)), 0, engine
     )
     assert receipt.again == 0
+    assert receipt.checks >= (len(toy.x) if share is None else 0)
 
 
 @everywhere

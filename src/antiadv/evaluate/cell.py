@@ -154,7 +154,7 @@ class Receipt:
 
     `agreement` is the share of the clean and attacked images on which the precision that searched gives the judge's
     label; `again` counts the samples that were searched again in float32, since search and judge parted on them and the
-    attack had not asked.
+    attack had not asked; `checks` the images that it had asked about. `compiled` is how the network was run.
     """
 
     seconds: float
@@ -165,6 +165,8 @@ class Receipt:
     revision: str
     agreement: float = 1.0
     again: int = 0
+    checks: int = 0
+    compiled: bool = False
 
     def json(self) -> dict[str, Any]:
         return asdict(self)

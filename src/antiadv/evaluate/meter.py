@@ -49,9 +49,10 @@ class Meter:
     def _back(self, g: Tensor) -> None:
         self.backwards += len(g)
 
-    def receipt(self, device: torch.device, agreement: float = 1.0, again: int = 0) -> Receipt:
+    def receipt(self, device: torch.device, **more: Any) -> Receipt:
+        """`more` is what else is to stand on it: how often search and judge agreed, for example."""
         seconds = round(time.perf_counter() - self._start, 3)
-        return Receipt(seconds, self.forwards, self.backwards, _name(device), versions(), revision(), agreement, again)
+        return Receipt(seconds, self.forwards, self.backwards, _name(device), versions(), revision(), **more)
 
 
 _OPEN: list[Meter] = []

@@ -110,7 +110,8 @@ def confront(
         for s in attacked.scores:
             check_scores(s, x, ids=ids)
         facts = records(ids.tolist(), y, x, z, clean, attacked, threat.ball, ledger)
-    return z, facts, meter.receipt(x.device, agreement, again)
+    how = {"agreement": agreement, "again": again, "checks": int(ledger.checks.sum())}
+    return z, facts, meter.receipt(x.device, **how, compiled=getattr(engine, "compiled", False))
 
 
 def _agreement(*pairs: tuple[Look, Look]) -> float:
