@@ -30,7 +30,8 @@ from torch import Tensor
 
 from antiadv import AntiAdversary, models
 from antiadv.evaluate.meter import revision, versions
-from antiadv.evaluate.speed import Replayed, switched
+from antiadv.evaluate.precision import switched
+from antiadv.evaluate.speed import Replayed
 
 FASTER = {1: 10.0, 64: 4.5, 512: 2.0}  # by batch: times faster than the authors' structure
 FLOOR = 1.25  # at most so many times the floor

@@ -54,7 +54,7 @@ from antiadv.core.threat import Threat
 from antiadv.evaluate.cell import Record
 from antiadv.evaluate.judge import look, records, tidy
 from antiadv.evaluate.meter import Meter, revision, versions
-from antiadv.evaluate.speed import PRECISIONS, switched
+from antiadv.evaluate.precision import PRECISIONS, switched
 from antiadv.evaluate.speed import engine as fast_engine
 from antiadv.evaluate.world import find_device
 from antiadv.report.measures import difference, share, standing

@@ -12,8 +12,8 @@
     ratio      theirs / ours in each repeat; its median, least and greatest
     setup      what ours needs once (graphs, compilation): two steps, less the same again, over the median of its runs
     strength   both sides' images by one judge in float32, under parity's rules, on as many images as were timed
-    again      a sample that the search takes for fallen and the judge does not is searched in float32 too, in that time,
-               if the attack had not asked the judge (evaluate/shard.py)
+    again      a sample that the search takes for fallen and the judge does not is searched in float32 too, in that
+               time, if the attack had not asked the judge (evaluate/shard.py)
     budget     of attacks on labels, ours may send what theirs was seen to send for each sample; in `least` jobs the
                least share of it with which it comes as close, found by trying shares from the smallest on, untimed
     overhead   of one attack() of ours, the share of processor time outside the network's passes, on one thread
@@ -67,7 +67,8 @@ from antiadv.core.threat import Access, Threat
 from antiadv.evaluate import speed
 from antiadv.evaluate.judge import look, records, tidy
 from antiadv.evaluate.meter import Meter, aside, revision, versions
-from antiadv.evaluate.speed import engine, switched
+from antiadv.evaluate.precision import PRECISIONS, switched
+from antiadv.evaluate.speed import engine
 from antiadv.evaluate.world import find_device
 from antiadv.report.measures import standing
 from parity import BATCH, DATA, ROOT, Clock, Job, Side, beginning_at, over_the_edge, seeded
@@ -290,7 +291,7 @@ class Setting:
         return self.sides != ("ours",)
 
     def engine(self, side: str) -> Engine:
-        precision = side if side in speed.PRECISIONS else self.precision
+        precision = side if side in PRECISIONS else self.precision
         return engine(self.device, self.at_once, precision, compiled=side != "ours")
 
 
@@ -739,7 +740,7 @@ def main() -> int:
     p.add_argument("--list", action="store_true", help="every job, and what is stored of it")
     p.add_argument("--jobs", default="*", help="names or patterns, separated by commas; those meant for the device")
     p.add_argument("--device", default=None, help="cuda where there is a GPU, else cpu")
-    p.add_argument("--precision", choices=speed.PRECISIONS, default="float32", help="what all sides run in")
+    p.add_argument("--precision", choices=PRECISIONS, default="float32", help="what all sides run in")
     p.add_argument("--repeats", type=int, default=3)
     p.add_argument("--within", type=float, default=math.inf, help="seconds after which no repeat of a job would end")
     p.add_argument("--samples", type=int, default=None, help="how many images; by default what the job says")

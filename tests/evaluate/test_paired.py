@@ -117,5 +117,6 @@ def test_pairs_are_compiled():
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 @pytest.mark.parametrize(("precision", "pairs"), [("float32", 0), ("tf32", 0), ("half", 5), ("mixed", 5)])
 def test_pairs_are_for_sixteen_bits_on_a_gpu(precision: str, pairs: int):
-    net = prepared(models.load("compact:trades").cuda(), precision, compiled=False)
+    x = torch.rand(1, 3, 32, 32, device="cuda")
+    net = prepared(models.load("compact:trades").cuda(), precision, False, lambda net: True, x)
     assert sum("_conv_forward" in vars(m) for m in net.modules()) == pairs

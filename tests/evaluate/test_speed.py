@@ -20,8 +20,9 @@ from antiadv.core.losses import ce, dlr_to, negated
 from antiadv.core.oracle import Eager
 from antiadv.core.threat import Access
 from antiadv.evaluate.meter import Meter, aside, bill
+from antiadv.evaluate.precision import switched
 from antiadv.evaluate.ready import KINDS, Half, channels_last, gains
-from antiadv.evaluate.speed import LEAST, Fast, engine, static_size, switched
+from antiadv.evaluate.speed import LEAST, Fast, engine, static_size
 from antiadv.models.noise import GaussianNoise
 from tests.evaluate.probes import Odd
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from antiadv.evaluate import World
-from antiadv.evaluate.speed import PRECISIONS
+from antiadv.evaluate.precision import PRECISIONS
 
 Model = Annotated[
     str, typer.Option("--model", help="A network: compact:trades, wrn28-10:mart,path=FILE, my.module:make.")

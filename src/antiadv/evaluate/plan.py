@@ -18,7 +18,7 @@ from antiadv.core.errors import BadInput
 from antiadv.core.threat import Threat
 from antiadv.evaluate.cell import LOOKS, Cell, Job, make_threat, normal_attack, parse_samples
 from antiadv.evaluate.judge import check_looks
-from antiadv.evaluate.speed import check_precision
+from antiadv.evaluate.precision import check_precision
 from antiadv.evaluate.world import World
 
 

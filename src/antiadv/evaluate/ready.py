@@ -1,10 +1,11 @@
 """The network that is asked in place of the bare one: the same function, made ready for a device and a precision.
 
-prepared(f, precision, compiled, works)   →  f itself where nothing is to be done
-behind(g, f')                             →  the defence g in front of f' instead of its own base
+prepared(f, precision, compiled, works, x)   →  f itself where nothing is to be done
+behind(g, f')                                →  the defence g in front of f' instead of its own base
 
 channels last   how tensor cores and CPUs want a convolution's weights: a copy of f, whose later changes are not seen
 compiled        on request, for any number of images: half a minute, which pays on long runs
+folded          batch norms that follow a convolution, seen on the image x (`folded.py`)
 in pairs        narrow convolutions with 16 bits on a GPU: two columns of an image as one (`paired.py`)
 half            float16 inside, by autocast, with gradients of any size
 mixed           bfloat16 inside, by autocast, but for the end of the network
@@ -21,23 +22,28 @@ from torch import Tensor, nn
 
 from antiadv.core.ball import per_row
 from antiadv.core.defence import Defence
+from antiadv.evaluate.folded import fold_norms
 from antiadv.evaluate.paired import pair_narrow
 
 KINDS = 128  # of code for one family: each network's own, with gradients and without, for 1, 2 and 16 images
 
 
 def prepared(
-    base: nn.Module, precision: str, compiled: bool, works: Callable[[nn.Module], bool] = lambda net: True
+    base: nn.Module, precision: str, compiled: bool, works: Callable[[nn.Module], bool], x: Tensor
 ) -> nn.Module:
-    """`works` tries a copy on an image: one that it refuses is not used."""
+    """`works` tries a copy on the image x, behind whatever it stands: one that it refuses is not used."""
     ready = channels_last(base) if gains(base, precision) else base
+    if ready is not base and not works(ready):
+        ready = base
+    sober = not any(getattr(m, "uncompilable", False) for m in base.modules())  # it rolls no dice
     if ready is not base:
+        if sober:
+            fold_norms(ready, x)
         if precision == "mixed":
             refine_head(ready)
         if precision in ("half", "mixed") and any(p.is_cuda for p in base.parameters()):
             pair_narrow(ready)
-        ready = ready if works(ready) else base
-    if compiled and not any(getattr(m, "uncompilable", False) for m in base.modules()):
+    if compiled and sober:
         ready = _Compiled(ready, frozen=not any(p.is_cuda for p in base.parameters()), last=ready is not base)
     return Half(ready) if precision == "half" else ready
 

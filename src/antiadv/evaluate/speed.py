@@ -2,12 +2,6 @@
 
     engine(device, batch, precision, compiled)   →  an engine for the oracle: attacks know nothing of what is in here
 
-    precision   float32   as IEEE has it, everywhere: what the judge decides in
-                tf32      float32 storage, tensor cores with 10-bit mantissas inside convolutions and products (CUDA)
-                half      float16 inside, by autocast: the mantissas of tf32 in half the bytes (CUDA)
-                mixed     bfloat16 inside, by autocast, but for the head: coarser, and for any size of number
-                          scores, losses and gradients are float32 in all of them
-
 A request is cut into parts of at most `batch` images. On CUDA each part is padded up to one of a few static sizes, and
 forward pass, loss, gradient and the defence's own loop run as one CUDA graph, captured at the first request of its
 kind: one launch instead of hundreds. Padding cannot matter, since samples stand alone. A model that cannot be captured
@@ -30,24 +24,18 @@ from torch import Tensor, nn
 from antiadv.core.defence import base_of
 from antiadv.core.door import check_base
 from antiadv.core.draws import Draws
-from antiadv.core.errors import BadInput, BadSpec
+from antiadv.core.errors import BadInput
 from antiadv.core.losses import Loss
 from antiadv.core.oracle import answer, slope, slopes
 from antiadv.evaluate.meter import Passes, aside, bill, metered
+from antiadv.evaluate.precision import check_precision, switched
 from antiadv.evaluate.ready import behind, gains, prepared
 
-PRECISIONS = ("float32", "tf32", "half", "mixed")
-_INSIDE = {"half": torch.float16, "mixed": torch.bfloat16}
 MODELS_KEPT = 4  # whose graphs are kept: a defence, its base, a stand-in, and one to spare
 GRAPHS_KEPT = 64  # for each of them
 LEAST = 16  # the smallest static size: on a GPU one image costs what sixteen do
 
 Run = Callable[..., tuple[Tensor, ...]]  # a model and the tensors of one part → scores, and what else was asked
-
-
-def check_precision(precision: str) -> None:
-    if precision not in PRECISIONS:
-        raise BadSpec(f"there is no precision {precision!r}; known are {', '.join(PRECISIONS)}.")
 
 
 def engine(device: torch.device, batch: int = 256, precision: str = "float32", compiled: bool = False) -> Fast:
@@ -56,25 +44,6 @@ def engine(device: torch.device, batch: int = 256, precision: str = "float32", c
     if precision in ("tf32", "half") and device.type != "cuda":
         raise BadInput(f"precision {precision} needs a CUDA device; found {device.type}. Use float32 or mixed there.")
     return Fast(batch, precision, compiled=compiled)
-
-
-@contextlib.contextmanager
-def switched(precision: str, device: torch.device) -> Iterator[None]:
-    """Inside, this precision holds; afterwards what held before."""
-    inside = _INSIDE.get(precision)
-    if device.type != "cuda":
-        with torch.autocast(device.type, inside or torch.bfloat16, enabled=inside is not None):
-            yield
-        return
-    conv, product = torch.backends.cudnn.conv, torch.backends.cuda.matmul  # type: ignore[attr-defined]
-    before = conv.fp32_precision, product.fp32_precision
-    conv.fp32_precision = product.fp32_precision = "ieee" if precision == "float32" else "tf32"
-    try:
-        # no cache: it would be emptied at the end, and a captured graph would go on reading it
-        with torch.autocast("cuda", inside or torch.bfloat16, enabled=inside is not None, cache_enabled=False):
-            yield
-    finally:
-        conv.fp32_precision, product.fp32_precision = before
 
 
 class Fast:
@@ -208,7 +177,9 @@ class Fast:
 
             base = base_of(model)
             if base not in self._ready:  # one for every defence in front
-                _keep(self._ready, base, prepared(base, self.precision, self.compiled, works))
+                with aside():
+                    ready = prepared(base, self.precision, self.compiled, works, part[0][:1])
+                _keep(self._ready, base, ready)
             ready = self._ready[base]
             _keep(self._twins, model, model if ready is base else behind(model, ready))
         return self._twins[model]

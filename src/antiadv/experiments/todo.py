@@ -24,7 +24,7 @@ from antiadv.core import spec
 from antiadv.core.errors import AntiadvError
 from antiadv.evaluate.cell import Cell, make_threat
 from antiadv.evaluate.plan import make_cell
-from antiadv.evaluate.speed import PRECISIONS
+from antiadv.evaluate.precision import PRECISIONS
 from antiadv.evaluate.store import Store
 from antiadv.evaluate.world import World
 from antiadv.experiments.layout import Ask, Layout, Words

@@ -21,7 +21,7 @@ from antiadv.attacks.adaptive.eot import EOT
 from antiadv.core.errors import BadInput
 from antiadv.core.threat import Access
 from antiadv.evaluate.cell import LOOKS, Cell, Record
-from antiadv.evaluate.speed import PRECISIONS
+from antiadv.evaluate.precision import PRECISIONS
 from antiadv.evaluate.store import Store
 from antiadv.report.grid import join
 from antiadv.report.measures import (
