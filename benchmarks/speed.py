@@ -12,8 +12,8 @@
     ratio      theirs / ours in each repeat; its median, least and greatest
     setup      what ours needs once (graphs, compilation): two steps, less the same again, over the median of its runs
     strength   both sides' images by one judge in float32, under parity's rules, on as many images as were timed
-    again      a sample that the search takes for fallen and the judge does not is searched in float32 too, in that time,
-               if the attack had not asked the judge (evaluate/shard.py)
+    again      a sample that the search takes for fallen and the judge does not is searched in float32 too, in that
+               time, if the attack had not asked the judge (evaluate/shard.py)
     budget     of attacks on labels, ours may send what theirs was seen to send for each sample; in `least` jobs the
                least share of it with which it comes as close, found by trying shares from the smallest on, untimed
     overhead   of one attack() of ours, the share of processor time outside the network's passes, on one thread
