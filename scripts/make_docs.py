@@ -391,9 +391,9 @@ turn, each repeated; and what each side reached, judged by the same code. This p
 - Ours as it stands asks a copy of the network whose weights suit the device. *compiled* is ours on a network compiled
   first, which is not the default; *half* and *mixed* besides search with 16-bit numbers inside (`--precision`), while
   theirs runs as stated. All are judged in float32 by the network itself; a search asks it about an image that fools
-  before it ends there, or in older runs began again in float32 where the two parted, within the time and the passes that
-  are shown. *once* is what is needed before the first run and then kept, as a share of one run: compilation, on a GPU graphs too; it is not in the
-  ratio. A target counts as met by ours as it stands, where that was run.
+  before it ends there, or in older runs began again in float32 where the two parted, within the time and the passes
+  that are shown. *once* is what is needed before the first run and then kept, as a share of one run: compilation, on a
+  GPU graphs too; it is not in the ratio. A target counts as met by ours as it stands, where that was run.
 
 {summary}
 {sections}
