@@ -20,10 +20,11 @@
     ceiling    on a CPU, the share of the speed of a large matrix product at which the network runs in each way: what
                nobody's code can gain more than, pass for pass
 
-`met` asks for both: as fast as the target, and as strong as the rule; of ours as it stands, if that side ran. On a GPU
-what was compiled before is found again, and `setup` is what it then takes. Passes count images through the bare
-network. Behind the layer theirs attacks the authors' structure (authors.py), ours the layer of this project; the judge
-is the latter. A file is written beside and renamed; its `verdict` is `verdict(facts)`. What is stored is not run again.
+`met` asks for both: as fast as the target, and as strong as the rule; of ours as it stands, if that ran, else of any
+side. On a GPU what was compiled before is found again, and `setup` is what it then takes. Passes count images through
+the bare network. Behind the layer theirs attacks the authors' structure (authors.py), ours the layer of this project;
+the judge is the latter. A file is written beside and renamed; its `verdict` is `verdict(facts)`. What is stored is not
+run again.
 """
 
 from __future__ import annotations
@@ -648,8 +649,12 @@ def verdict(facts: Facts) -> Facts:
             "strong": strength["holds"],
             "met": fast and strength["holds"],
         }
-    decides = [sides["ours"]] if "ours" in sides else list(sides.values())  # what a user gets without asking, if it ran
-    return {"sides": sides, "met": any(side["met"] for side in decides)}
+    return {"sides": sides, "met": met(sides)}
+
+
+def met(sides: Facts) -> bool:
+    """What a user gets without asking decides, if it ran; else whether any side is fast and strong enough."""
+    return any(side["met"] for side in ([sides["ours"]] if "ours" in sides else sides.values()))
 
 
 def spread(values: Sequence[float]) -> Facts:

@@ -127,7 +127,7 @@ def arguments() -> argparse.Namespace:
         "--processes", type=int, default=1, help="how many share the machine: for the first guess at the pace"
     )
     p.add_argument("--networks", default="zoo", help="zoo, or official:DIR")
-    p.add_argument("--data", help="the folder of imported data sets, and of resnet50-v1.pt")
+    p.add_argument("--data", help="the folder of imported data sets, and of resnet50.pt or resnet50-v1.pt")
     p.add_argument("--only", action="append", default=[], help="cells whose text holds this; may be repeated")
     p.add_argument("--without", action="append", default=[], help="cells whose text does not hold this")
     p.add_argument("--shard", type=int, default=500)

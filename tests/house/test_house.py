@@ -11,10 +11,14 @@ from pathlib import Path
 import pytest
 
 import antiadv
+from antiadv.evaluate import Store
+from antiadv.experiments.claims import claims
+from antiadv.experiments.fill import Shelf
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "antiadv"
 FILES = sorted(SOURCE.rglob("*.py"))
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 # a module may import from the groups before its own, and from its own folder
 LAYERS = [
@@ -93,6 +97,34 @@ def test_the_version_is_the_changelogs() -> None:
     heading = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert heading is not None
     assert heading.group(1) == antiadv.__version__
+
+
+def _heading(line: str) -> str:
+    """What a link to a heading names it by."""
+    return re.sub(r"[^\w\- ]", "", line.lower()).strip().replace(" ", "-")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_links_of_the_documentation_lead_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        name, _, place = link.partition("#")
+        if ":" in name:
+            continue  # out into the world
+        target = page.parent / name if name else page
+        assert target.exists(), f"{link} leads nowhere"
+        if place:
+            headings = re.findall(r"^#+ (.*)$", target.read_text(), re.MULTILINE)
+            assert place in map(_heading, headings), f"{link} leads to no heading"
+
+
+def test_pages_warn_of_the_settings_that_make_networks_weaker() -> None:
+    """Those with which the paper's lower bound fails in what is stored, all of them and no others but the default."""
+    setting, default = r"K = \d+, α = [\d./]*\d", "K = 2, α = 0.15"
+    bound = claims(Shelf(Store(ROOT / "results")))[-1]
+    failed = " ".join(check.line for check in bound.measured if not check.passes)
+    for name in ("README.md", "docs/index.md", "docs/threat-models.md", "src/antiadv/defences/anti_adversary.py"):
+        said = " ".join((ROOT / name).read_text().split())
+        assert set(re.findall(setting, said)) - {default} == set(re.findall(setting, failed)), name
 
 
 @pytest.mark.parametrize("name", ["README.md", "docs/index.md"])

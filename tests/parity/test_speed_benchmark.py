@@ -401,6 +401,18 @@ def test_the_page_says_plainly_what_is_met_and_what_was_not_run(
     assert f"`{HOP}`" not in here.split("Not run yet:")[1], "it was run"
 
 
+@pytest.mark.parametrize("order", [("half", "compiled"), ("compiled", "half")])
+def test_a_job_whose_sides_lie_in_several_files_is_counted_once_and_by_all_of_them(
+    docs: ModuleType, bench: ModuleType, order: tuple[str, ...]
+) -> None:
+    job = {"kind": "standing", "job": "j", "device": "gpu", "precision": "tf32"}
+    files = {side: {**job, "verdict": {"sides": {side: {"met": side == "half"}}}} for side in ("half", "compiled")}
+    found = [files[side] for side in order]
+    assert docs.reached(found, None, bench.met) == "**1 of 1 stored jobs meet their target.**\n"
+    found.append({**job, "verdict": {"sides": {"ours": {"met": False}}}})
+    assert docs.reached(found, None, bench.met).endswith("do not:\n\n- `j` (gpu, tf32): half it does\n")
+
+
 def test_the_page_says_what_others_took_and_how_much_there_is_to_gain(
     bench: ModuleType, docs: ModuleType, run: tuple[Path, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -24,7 +24,7 @@ def command(
         Path, typer.Argument(help="An archive or a folder: CIFAR's, an .npz, ImageNet's validation set.")
     ],
     name: Annotated[
-        str | None, typer.Option("--name", help="cifar10, cifar100 or imagenet, where it is not plain.")
+        str | None, typer.Option("--name", help="cifar10, cifar100, imagenet or nips2017, where it is not plain.")
     ] = None,
     directory: Annotated[Path, typer.Option("--dir", help="Where data sets are kept.")] = data.DIRECTORY,
     json: options.Json = False,

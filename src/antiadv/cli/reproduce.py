@@ -30,7 +30,8 @@ def command(
     ] = None,
     networks: options.Networks = "zoo",
     directory: Annotated[
-        Path | None, typer.Option("--dir", "--data", help="Where imported data sets are kept, and resnet50.pt.")
+        Path | None,
+        typer.Option("--dir", "--data", help="Where imported data sets are kept, and resnet50.pt or resnet50-v1.pt."),
     ] = None,
     compiled: options.Compiled = False,
     precision: options.Precision = "float32",

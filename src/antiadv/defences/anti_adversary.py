@@ -9,7 +9,8 @@ Cost:       K + 1 forward and K backward passes of f; the label and the first st
 Departures: the authors' code spends K + 2 forwards, averages CE over the batch, and steps in normalised space.
 
 Where f and g give the same label they fall to the same inputs: the layer hides scores and gradients and does not move
-the decision. It makes attacks that must ask far dearer; an attack computed on f and sent to g undoes it.
+the decision. It makes attacks that compare scores far dearer; an attack computed on f and sent to g undoes it. Where a
+step is too long x + γ leaves the class that f gives x, g errs where f is right, and the layer makes f weaker.
 """
 
 from __future__ import annotations
@@ -33,6 +34,10 @@ class AntiAdversary(Defence):
     `step_size` is in pixels of [0, 1], before any normalisation inside the base: one number, or one per channel. The
     authors step in normalised space, so their α is α·std of the channel here: `step_size=tuple(0.15 * s for s in std)`.
     `clip` keeps x + γ in [0, 1]; off by default, as in their code. `steps=0` is the base, bit for bit.
+
+    Longer steps are not safer. On robust networks K = 1, α = 0.15 and K = 2, α = 0.3 may leave g weaker than f against
+    who knows the layer; a standard network loses clean accuracy to 0.15 and keeps it with 0.01. docs/reproduction.md
+    (behind the gains) and docs/confidence.md have the tables.
 
     Three traps of such a layer. Sum, then sign: the loss is per sample, for an average over the batch underflows
     sooner, and each sample's γ must not depend on its neighbours. Units: see above. Its gradient: sign steps are

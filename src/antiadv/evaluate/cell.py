@@ -1,11 +1,11 @@
-"""Cell, Record, Receipt: one number of one table, what happened to each of its samples, and what that cost.
+"""Cell, Record, Receipt: one run that a table is made of, what happened to each of its samples, and what that cost.
 
     Cell       data, model, defence, attack, threat, seed, precision, looks     a value; its `key` names its folder
     Record     what happened to one sample                       facts, never averages; equal wherever it was made
     Receipt    what a shard cost, and where it ran               never part of a comparison
 
 The key covers all that decides a sample's fate: the specs with their defaults filled in, the digests of weights and
-images, the versions of attack and defence, the threat, the seed, the precision that searched (the judge's is always
+images, the editions of attack and defence, the threat, the seed, the precision that searched (the judge's is always
 float32), the judge's looks where they are not ten, and FORMAT. The samples are not in it: they stand alone, so asking
 for ten thousand after a thousand is a resume, not a new cell.
 """

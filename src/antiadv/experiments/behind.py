@@ -31,11 +31,12 @@ HEADINGS = ("labels differ", "f right", "AA gain", "AA gain, f's", "adaptive gai
 TABLES = (table_3, table_5, table_6, figure_3, figure_4, figure_5)
 NOTES = (
     "A gain follows confidence: where a short step or a single one leaves g hardly surer than f, its scores still show "
-    "the way; from K = 3 on g is nearly as sure as it gets, and more steps gain little.",
+    "the way; from K = 3 on g grows little surer, and more steps gain little.",
     "A step may go too far: γ moves every pixel by α at a time, and where f bends within that, x + γ leaves the class "
     "that x is in. g then errs where f is right: a second way in for an attacker, adaptive or not, and the adaptive "
-    "gain falls below zero. The paper's lower bound takes g's label for f's. A single step of 0.15 does it, and two of "
-    "0.3; a second step of 0.15 mostly brings x + γ back. MART and ImageNet-Pre bend most.",
+    "gain falls below zero. The paper's lower bound takes g's label for f's. A single step of 0.15 may do it, and two "
+    "of 0.3; a second step of 0.15 mostly brings x + γ back. MART and ImageNet-Pre bend most, and lose a little with "
+    "two steps of 0.15 too.",
 )
 
 

@@ -81,6 +81,6 @@ EXPLAINED = {
         "The defence opens a way in that was not there. An anti-adversary layer does so where a step is too long: "
         "x + γ leaves the class that f gives x, and g errs where f is right.",
         "Take shorter steps, or more of them: for the layer a smaller `step_size`, or `steps=2` in place of one. Look "
-        "at the clean accuracies, which fall too.",
+        "at the clean accuracies, which may fall too.",
     ),
 }

@@ -5,7 +5,7 @@
     at the end           weights rounded to float16, evaluated as a user will load them, written with their card
 
 All randomness is a function of (seed, phase, epoch, step), so nothing of a generator needs saving: on a CPU a resumed
-training ends with the very bits of an unbroken one (tests/train/test_resume.py). On CUDA steps run in bfloat16,
+training ends with the very bits of an unbroken one (tests/train/test_loop.py). On CUDA steps run in bfloat16,
 channels last, compiled and captured (train/step.py), and equality holds up to the order of additions.
 """
 

@@ -1,5 +1,4 @@
-"""Bandits: a gradient learnt from one pair a step, with priors over time and space (Ilyas et al., ICLR 2019,
-arXiv:1807.07978).
+"""Bandits: a gradient learnt pair by pair, with priors over time and space (Ilyas et al., ICLR 2019, arXiv:1807.07978).
 
     maximise   ℓ(z) = CE(s(z), y)                                over z in the ball around x
     probe      e = δ·n,  n ~ N(0, I/dim v);   a± = up(v ± e)                                           (1)
