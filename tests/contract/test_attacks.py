@@ -170,6 +170,21 @@ def test_an_engine_that_rounds_ends_no_search_too_early(name: str, p: float, sha
     assert receipt.again == 0
 
 
+@pytest.mark.parametrize(("name", "p"), [case for case in CASES if parse(case[0]).minimal])
+@pytest.mark.parametrize("share", [0.0, 0.995], ids=["centre", "between"])
+def test_without_a_radius_an_engine_that_rounds_leaves_nothing_standing(name: str, p: float, share: float) -> None:
+    """Nothing ends such a search but x itself, so it asks nobody: what it believes in the end, it searches again. From
+    between the two boundaries x fools already, as the engine has it."""
+    toy, attack, ball = sphere(p), parse(name), Ball(p, math.inf)
+    x = toy.x + share * toy.distance / (1 if p == math.inf else math.sqrt(toy.x[0].numel()))
+    assert (toy.model(x).argmax(1) == toy.y).all()
+    z, _, receipt = confront(
+        toy.model, attack, Threat(ball, attack.access, 3000), x, toy.y, torch.arange(len(x)), 0, Rounding(1 - 0.99**2)
+    )
+    assert (toy.model(z).argmax(1) != toy.y).all()
+    assert share == 0 or receipt.again == len(x), "else nothing is tested here"
+
+
 @everywhere
 def test_asks_no_more_access_than_it_declares(name: str, p: float) -> None:
     toy, attack = halfspace(p), parse(name)
