@@ -170,13 +170,38 @@ def test_an_engine_that_rounds_ends_no_search_too_early(name: str, p: float, sha
     assert receipt.again == 0
 
 
+# Who goes on with the engine's answers between its boundary and the judge's may lose the way there: FAB's planes lead
+# back to the engine's, SimBA takes every first sign, the other two begin where nothing fools. If x is as near to the
+# boundary as a few times what the engine is wrong by, these may leave a sample standing that falls in float32.
+LOST = {"fab", "simba", "boundary", "hop_skip_jump"}
+
+
+@pytest.mark.parametrize(("name", "p"), [*(c for c in CASES if c[0] not in LOST), ("simba:rule=stp", 2.0)])
+def test_from_where_an_engine_rounds_the_way_goes_on_to_what_fools(name: str, p: float) -> None:
+    """x lies between the two boundaries: all that the engine says of it is wrong, and the first step is believed."""
+    toy, attack = sphere(p), parse(name)
+    x, ball, engine = between(toy, p, 0.995), Ball(p, 0.02 * toy.distance), Rounding(1 - 0.99**2)
+    assert (engine.scores(toy.model, x).argmax(1) != toy.y).all()
+    z, _, receipt = confront(
+        toy.model, attack, Threat(ball, attack.access, 3000), x, toy.y, torch.arange(len(x)), 0, engine
+    )
+    assert (ball.distance(x, z) <= ball.reach).all()
+    assert (toy.model(z).argmax(1) != toy.y).all()
+    assert receipt.again == 0
+
+
+def between(toy: Toy, p: float, share: float) -> Tensor:
+    """So far from a sphere's centre, as a share of the way to its boundary."""
+    return toy.x + share * toy.distance / (1 if p == math.inf else math.sqrt(toy.x[0].numel()))
+
+
 @pytest.mark.parametrize(("name", "p"), [case for case in CASES if parse(case[0]).minimal])
 @pytest.mark.parametrize("share", [0.0, 0.995], ids=["centre", "between"])
 def test_without_a_radius_an_engine_that_rounds_leaves_nothing_standing(name: str, p: float, share: float) -> None:
     """Nothing ends such a search but x itself, so it asks nobody: what it believes in the end, it searches again. From
     between the two boundaries x fools already, as the engine has it."""
     toy, attack, ball = sphere(p), parse(name), Ball(p, math.inf)
-    x = toy.x + share * toy.distance / (1 if p == math.inf else math.sqrt(toy.x[0].numel()))
+    x = between(toy, p, share)
     assert (toy.model(x).argmax(1) == toy.y).all()
     z, _, receipt = confront(
         toy.model, attack, Threat(ball, attack.access, 3000), x, toy.y, torch.arange(len(x)), 0, Rounding(1 - 0.99**2)

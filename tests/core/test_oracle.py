@@ -146,6 +146,17 @@ def test_an_exact_answer_is_for_images_that_were_sent() -> None:
         o.exactly(torch.cat([TOY.x, TOY.x[:1]]))
 
 
+def test_a_row_is_replaced_with_all_that_was_written_of_it() -> None:
+    mine, ledger = coarse(Access.GRADIENTS)
+    mine.gradient(TOY.x, ce, TOY.y)
+    mine.exactly(TOY.x)
+    again, other = coarse(Access.GRADIENTS)
+    again.scores(TOY.x.repeat_interleave(3, 0))
+    ledger.replace(torch.tensor([2, 5]), other)
+    assert ledger.queries.tolist() == [1, 1, 3, 1, 1, 3]
+    assert ledger.gradients.tolist() == ledger.checks.tolist() == [1, 1, 0, 1, 1, 0]
+
+
 def test_where_no_answer_is_more_exact_none_is_given() -> None:
     """The engine is the judge's, the judge rolls other dice, or nothing is asked."""
     plain, dicey, none = oracle(), coarse(Access.SCORES, model=SmallNoise(TOY.model, 0.1)), coarse(Access.SCORES)

@@ -5,10 +5,11 @@
 
 The attack searches through `engine`, in whatever precision; the judge looks in float32. Where the two part, a search
 that ends at the first image that fools hears it at once and goes on (`Oracle.exactly`); one that did not ask, and
-believes a sample fallen that the judge does not, is made again in float32, and that search counts: rounding never makes
-a defence look strong. Samples that the classifier gets wrong untouched are not attacked:
-nothing is left to break. Three sets of dice are made of the seed and a sample's number: the attack's, those of a
-randomised defence under attack, and the judge's. The two engines are compared over equally many looks.
+believes a sample fallen that the judge does not, is made again in float32, and that search counts: so rounding makes no
+defence look strong, but where a search that was told ends between the two boundaries all the same. Samples that the
+classifier gets wrong untouched are not attacked: nothing is left to break. Three sets of dice are made of the seed and
+a sample's number: the attack's, those of a randomised defence under attack, and the judge's. The two engines are
+compared over equally many looks.
 """
 
 from __future__ import annotations
