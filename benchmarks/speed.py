@@ -12,8 +12,7 @@
     ratio      theirs / ours in each repeat; its median, least and greatest
     setup      what ours needs once (graphs, compilation): two steps, less the same again, over the median of its runs
     strength   both sides' images by one judge in float32, under parity's rules, on as many images as were timed
-    again      a sample that the search takes for fallen and the judge does not is searched in float32 too, in that
-               time, if the attack had not asked the judge (evaluate/shard.py)
+    again      a sample that the search takes for fallen and the judge does not is searched in float32 too, in that time
     budget     of attacks on labels, ours may send what theirs was seen to send for each sample; in `least` jobs the
                least share of it with which it comes as close, found by trying shares from the smallest on, untimed
     overhead   of one attack() of ours, the share of processor time outside the network's passes, on one thread
@@ -334,23 +333,19 @@ class Course:
 
     def _ours(self, attack: Attack, task: Task, dice: Draws, engine: Engine, budget: int | None) -> Side:
         with Meter(self.net) as meter, clock(task.x.device) as timed:
-            z, checks = self._searched(attack, task, dice, engine, budget)
+            z = self._searched(attack, task, dice, engine, budget)
             if (judge := engine.judge(task.net)) is not engine:
                 with aside():
                     believed, judged = (passes.scores(task.net, z).argmax(1) != task.y for passes in (engine, judge))
-                again = (believed & ~judged & (checks == 0).to(judged.device)).nonzero().squeeze(1)
+                again = (believed & ~judged).nonzero().squeeze(1)
                 if len(again):
-                    z[again], _ = self._searched(attack, task[again], dice[again], judge, budget)
+                    z[again] = self._searched(attack, task[again], dice[again], judge, budget)
         return Side(z, meter.forwards, meter.backwards, timed.seconds)
 
-    def _searched(
-        self, attack: Attack, task: Task, dice: Draws, engine: Engine, budget: int | None
-    ) -> tuple[Tensor, Tensor]:
-        """The images, and how many of each sample's the judge looked at meanwhile: see evaluate/shard.py."""
+    def _searched(self, attack: Attack, task: Task, dice: Draws, engine: Engine, budget: int | None) -> Tensor:
         threat, ledger = Threat(task.ball, attack.access, budget), Ledger(len(task.x), budget)
         with beginning_at(task.start):
-            z = attack(Oracle(task.net, threat, ledger, engine), task.x, task.y, task.ball, dice)
-        return z, ledger.checks
+            return attack(Oracle(task.net, threat, ledger, engine), task.x, task.y, task.ball, dice)
 
     def warm_up(self, engine: Engine) -> float:
         """Seconds of a short run on all images, and on one, which may be compiled for itself."""

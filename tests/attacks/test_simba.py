@@ -12,11 +12,12 @@ from torch import Tensor, nn
 
 import antiadv
 from antiadv.attacks.score_based import simba
-from antiadv.attacks.score_based.simba import Simba, bands, cosines, directions, shuffled
+from antiadv.attacks.score_based.simba import Simba, bands, cosines, directions, fall, first_of, move, shuffled
+from antiadv.attacks.survivors import Survivors
 from antiadv.core.ball import Ball
 from antiadv.core.draws import Draws
 from antiadv.core.errors import BadSpec
-from antiadv.core.oracle import Ledger, Oracle
+from antiadv.core.oracle import Eager, Ledger, Oracle
 from antiadv.core.threat import Access, Threat
 from tests.toys import small_net
 
@@ -113,6 +114,38 @@ def test_a_direction_that_helps_neither_way_costs_two() -> None:
     for queries, spent in [(1, 1), (2, 1), (3, 3), (8, 7)]:
         outcome = antiadv.attack(Flat().eval(), x, y, "simba:rule=stp", antiadv.Linf(0.1), queries=queries)
         assert [r.queries for r in outcome.records] == [spent] * 2
+
+
+class Pixel(nn.Module):
+    """Two classes; the first is the likelier the brighter the pixel, from 0.5 on."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.stack([4 * x.flatten(), torch.full_like(x.flatten(), 2.0)], 1)
+
+
+class Generous(Eager):
+    """Sees the second class as likelier than it is; the judge's engine does not."""
+
+    def scores(self, model: nn.Module, z: Tensor, *, draws: Draws | None = None) -> Tensor:
+        return super().scores(model, z, draws=draws) + torch.tensor([0.0, 0.5])
+
+    def judge(self, model: nn.Module) -> Eager:
+        return Eager()
+
+
+def test_the_judge_is_asked_once_about_a_step_either_way() -> None:
+    """Both samples come to 0.55, one by the first sign and one by the second; it seems to fool, and does not."""
+    x, y, ledger, ball = torch.full((2, 1, 1, 1), 0.65), torch.zeros(2, dtype=torch.int64), Ledger(2), Ball(2, 1.0)
+    oracle = Oracle(Pixel(), Threat(ball, Access.SCORES), ledger, Generous())
+    live = Survivors(oracle, x, y, Draws.of(0, torch.arange(2)))
+    s = live.oracle.scores(x)
+    move(live, x, s, fall(oracle, s, y))
+    d = torch.tensor([-0.1, 0.1]).view_as(x)
+    first_of(live, ball, d, -d)
+    assert torch.allclose(live.z, torch.full_like(x, 0.55))
+    assert torch.equal(live.m, fall(oracle, Pixel()(live.z), y)), "the judge's"
+    assert ledger.queries.tolist() == [2, 3]
+    assert ledger.checks.tolist() == [1, 1]
 
 
 def test_without_replacement_the_distance_grows_like_the_root_of_the_steps() -> None:

@@ -29,6 +29,40 @@ class Scores(nn.Module):
         return x.flatten(1)
 
 
+class Generous(Eager):
+    """Believes of every image that its second class is so much likelier; the judge's engine does not."""
+
+    def scores(self, model: nn.Module, z: Tensor, *, draws: Draws | None = None) -> Tensor:
+        return super().scores(model, z, draws=draws) + 0.5 * torch.eye(6)[1]
+
+    def judge(self, model: nn.Module) -> Eager:
+        return Eager()
+
+
+@pytest.mark.parametrize("targeted", [False, True])
+def test_who_does_not_fool_to_the_last_digit_goes_on_from_there_with_the_judges_measure(targeted: bool) -> None:
+    """Leads of class 0 over class 1: the first fools, the second only seems to, the third does not even that; the last
+    only seems to, and can pay for no more."""
+    lead = torch.tensor([-0.25, 0.25, 0.75, 0.25])
+    z, y = torch.zeros(4, 2, 3), torch.full((4,), int(targeted))
+    z[:, 0, 0] = 2 + lead
+    z[:, 0, 1] = 2.0
+    ledger = Ledger(4, 5)
+    ledger.queries[3] = 4
+    live = Survivors(
+        Oracle(Scores(), Threat(Linf(0.1), Access.SCORES, 5, targeted), ledger, Generous()),
+        torch.zeros_like(z),
+        y,
+        Draws.of(0, torch.arange(4)),
+    )
+    on = live.offer(z, live.oracle.scores(z))
+    assert on is not None
+    assert on.tolist() == live.rows.tolist() == [1, 2]
+    assert live.m.tolist() == [0.25, 0.25], "the judge's of the one, the engine's of the other"
+    assert torch.equal(live.images(), z)
+    assert ledger.checks.tolist() == [1, 1, 0, 1]
+
+
 def oracle(spent: Tensor, queries: int | None, targeted: bool = False) -> Oracle:
     ledger = Ledger(len(spent), queries)
     ledger.queries += spent

@@ -167,8 +167,49 @@ def test_an_engine_that_rounds_ends_no_search_too_early(name: str, p: float, sha
     *_, receipt = confront(
         toy.model, attack, Threat(ball, attack.access, 3000), toy.x, toy.y, torch.arange(len(toy.x)), 0, engine
     )
-    assert receipt.again == 0
+    assert receipt.again == int(believed.sum()), "and whatever is believed in the end is searched again"
     assert receipt.checks >= (len(toy.x) if share is None else 0)
+
+
+# Who goes on with the engine's answers between its boundary and the judge's may lose the way there. FAB's planes lead
+# back to the engine's, SimBA takes every first sign: they end at an image that the engine believes, and search again.
+# Two attacks on labels begin where nothing fools, and may end outside the ball: of a sample as near to the boundary as
+# what the engine is wrong by, they may leave standing what falls in float32.
+AGAIN, LOST = {"fab", "simba"}, {"boundary", "hop_skip_jump"}
+
+
+@pytest.mark.parametrize(("name", "p"), [*(c for c in CASES if c[0] not in LOST), ("simba:rule=stp", 2.0)])
+def test_from_where_an_engine_rounds_the_way_goes_on_to_what_fools(name: str, p: float) -> None:
+    """x lies between the two boundaries: all that the engine says of it is wrong, and the first step is believed."""
+    toy, attack = sphere(p), parse(name)
+    x, ball, engine = between(toy, p, 0.995), Ball(p, 0.02 * toy.distance), Rounding(1 - 0.99**2)
+    assert (engine.scores(toy.model, x).argmax(1) != toy.y).all()
+    z, _, receipt = confront(
+        toy.model, attack, Threat(ball, attack.access, 3000), x, toy.y, torch.arange(len(x)), 0, engine
+    )
+    assert (ball.distance(x, z) <= ball.reach).all()
+    assert (toy.model(z).argmax(1) != toy.y).all()
+    assert name in AGAIN or receipt.again == 0
+
+
+def between(toy: Toy, p: float, share: float) -> Tensor:
+    """So far from a sphere's centre, as a share of the way to its boundary."""
+    return toy.x + share * toy.distance / (1 if p == math.inf else math.sqrt(toy.x[0].numel()))
+
+
+@pytest.mark.parametrize(("name", "p"), [case for case in CASES if parse(case[0]).minimal])
+@pytest.mark.parametrize("share", [0.0, 0.995], ids=["centre", "between"])
+def test_without_a_radius_an_engine_that_rounds_leaves_nothing_standing(name: str, p: float, share: float) -> None:
+    """Nothing ends such a search but x itself, so it asks nobody: what it believes in the end, it searches again. From
+    between the two boundaries x fools already, as the engine has it."""
+    toy, attack, ball = sphere(p), parse(name), Ball(p, math.inf)
+    x = between(toy, p, share)
+    assert (toy.model(x).argmax(1) == toy.y).all()
+    z, _, receipt = confront(
+        toy.model, attack, Threat(ball, attack.access, 3000), x, toy.y, torch.arange(len(x)), 0, Rounding(1 - 0.99**2)
+    )
+    assert (toy.model(z).argmax(1) != toy.y).all()
+    assert share == 0 or receipt.again == len(x), "else nothing is tested here"
 
 
 @everywhere

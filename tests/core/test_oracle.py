@@ -7,10 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from antiadv.core.ball import Linf
+from antiadv.core.draws import Draws
 from antiadv.core.errors import AccessDenied, BudgetSpent
 from antiadv.core.losses import ce
 from antiadv.core.oracle import Eager, Ledger, Oracle
 from antiadv.core.threat import Access, Threat
+from antiadv.defences.small_noise import SmallNoise
 from tests.toys import Halfspace, Spy, halfspace
 
 TOY = halfspace(p=2, n=6)
@@ -95,6 +97,74 @@ def test_micro_batches_change_nothing(batch: int) -> None:
     (expected,) = torch.autograd.grad(ce(TOY.model(x), TOY.y).sum(), x)
     assert torch.equal(s, TOY.model(TOY.x))
     assert torch.equal(g, expected)
+
+
+class Coarse(Eager):
+    """Answers in whole numbers; the judge's engine does not."""
+
+    def scores(self, model: nn.Module, z: Tensor, *, draws: Draws | None = None) -> Tensor:
+        return super().scores(model, z, draws=draws).round()
+
+    def judge(self, model: nn.Module) -> Eager:
+        return FINE
+
+
+FINE = Eager(4)
+
+
+def coarse(access: Access, queries: int | None = None, model: nn.Module = TOY.model) -> tuple[Oracle, Ledger]:
+    ledger = Ledger(6, queries)
+    return Oracle(model, Threat(Linf(0.1), access, queries), ledger, Coarse(4)), ledger
+
+
+@pytest.mark.parametrize("access", Access)
+def test_an_exact_answer_grants_no_more_than_the_threat_and_costs_nothing(access: Access) -> None:
+    o, ledger = coarse(access, queries=1)
+    o.labels(TOY.x)
+    rows = torch.tensor([4, 1])
+    exact = TOY.model(TOY.x[rows])
+    told = o[rows].exactly(TOY.x[rows])
+    assert told is not None
+    assert torch.equal(told, exact.argmax(1) if access == Access.LABELS else exact)
+    assert ledger.queries.tolist() == [1] * 6
+    assert ledger.checks.tolist() == [0, 1, 0, 0, 1, 0]
+
+
+def test_an_exact_answer_is_for_images_that_were_sent() -> None:
+    spy = Spy(Halfspace((3, 4, 4)))
+    o, ledger = coarse(Access.SCORES, model=spy)
+    o[torch.tensor([1])].scores(TOY.x[[1, 1]])
+    for rows, told, sent in (([1, 0], 1, 0), ([1, 1, 1], 3, 2)):
+        before = spy.seen
+        with pytest.raises(BudgetSpent, match=rf"sent before; {told} were asked for a sample of which {sent} images"):
+            o[torch.tensor(rows)].exactly(TOY.x[rows])
+        assert spy.seen == before
+        assert ledger.checks.sum() == 0
+    assert o[torch.tensor([1])].exactly(TOY.x[[1, 1]]) is not None
+    assert ledger.checks.tolist() == [0, 2, 0, 0, 0, 0]
+    with pytest.raises(ValueError, match="7 images were sent for 6 samples"):
+        o.exactly(torch.cat([TOY.x, TOY.x[:1]]))
+
+
+def test_a_row_is_replaced_with_all_that_was_written_of_it() -> None:
+    mine, ledger = coarse(Access.GRADIENTS)
+    mine.gradient(TOY.x, ce, TOY.y)
+    mine.exactly(TOY.x)
+    again, other = coarse(Access.GRADIENTS)
+    again.scores(TOY.x.repeat_interleave(3, 0))
+    ledger.replace(torch.tensor([2, 5]), other)
+    assert ledger.queries.tolist() == [1, 1, 3, 1, 1, 3]
+    assert ledger.gradients.tolist() == ledger.checks.tolist() == [1, 1, 0, 1, 1, 0]
+
+
+def test_where_no_answer_is_more_exact_none_is_given() -> None:
+    """The engine is the judge's, the judge rolls other dice, or nothing is asked."""
+    plain, dicey, none = oracle(), coarse(Access.SCORES, model=SmallNoise(TOY.model, 0.1)), coarse(Access.SCORES)
+    for (o, ledger), rows in ((plain, [0, 3]), (dicey, [0, 3]), (none, [])):
+        part, z = o[torch.tensor(rows, dtype=torch.int64)], TOY.x[rows]
+        part.scores(z)
+        assert part.exactly(z) is None
+        assert ledger.checks.sum() == 0
 
 
 def test_rows_of_rows() -> None:

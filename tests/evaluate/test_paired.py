@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import prune
 
 from antiadv import models
 from antiadv.evaluate.paired import double, halve, is_narrow, pair_narrow
@@ -58,6 +59,7 @@ def test_an_image_with_channels_last_is_read_in_pairs_where_it_lies():
         conv(dilation=2, padding=1),
         conv(padding_mode="reflect"),
         torch.nn.utils.parametrizations.weight_norm(conv()),
+        prune.identity(conv(), "weight"),
     ],
     ids=str,
 )
@@ -75,6 +77,19 @@ def test_somebody_elses_idea_of_a_convolution_is_left_alone():
             return 2 * super()._conv_forward(input, weight, bias)
 
     assert not is_narrow(Doubled(16, 16, 3, padding=1))
+
+
+def test_weights_made_anew_at_every_call_are_the_ones_used():
+    class Centred(nn.Conv2d):
+        """As in networks whose convolutions standardise their weights."""
+
+        def forward(self, input: Tensor) -> Tensor:
+            return self._conv_forward(input, self.weight - self.weight.mean((1, 2, 3), keepdim=True), self.bias)
+
+    m, x = Centred(16, 16, 3, padding=1).double().requires_grad_(False), torch.rand(2, 16, 4, 4, dtype=torch.float64)
+    want = m(x)
+    pair_narrow(m)
+    torch.testing.assert_close(m(x), want, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["compact:trades", "compact:self_ensemble"])

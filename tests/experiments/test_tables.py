@@ -490,6 +490,27 @@ def test_behind_the_gains_a_step_that_goes_too_far_is_told_from_an_image_that_do
     assert set(shown.sources) == {cell.key for cell in used}
 
 
+def test_behind_the_gains_all_is_of_the_samples_that_met_every_attack(tmp_path: Path, world: World):
+    """Behind the layer APGD has met 60 samples and the others 40, of which 10 fell; the rest are wrong in every way."""
+    store = Store(tmp_path)
+    for cell in cells_of("table-3", "compact:mart", world):
+        long = cell.defence != "none" and cell.attack == "apgd"
+        put(store, cell, 20 if cell.defence == "none" else 10, n=40 if cell.defence != "none" else 60)
+        if long:
+            wrong = {"attacked": 5, "distance": 1e-3, "attacked_right": 0, "base_attacked": 3, "base_clean": 4}
+            store.append(cell, [record(i, clean_confidence=0.0, **wrong) for i in range(40, 60)], RECEIPT)
+    (line,) = behind.grid(Shelf(store))[0].lines
+    assert line.labels[3] == "0.50 → 0.50"
+    ours = {name: number.ours for name, number in line.numbers.items()}
+    assert {name: (n.n, round(100 * n.value, 4)) for name, n in ours.items() if n is not None} == {
+        "labels differ": (40, 0.0),
+        "f right": (40, 0.0),
+        "AA gain": (40, 25.0),
+        "AA gain, f's": (40, 25.0),
+        "adaptive gain": (40, 25.0),
+    }
+
+
 def test_a_claim_that_fails_says_why(tmp_path: Path, world: World):
     store = Store(tmp_path)
     for cell in cells_of("table-3", "compact:mart", world):

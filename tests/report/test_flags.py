@@ -215,6 +215,13 @@ def test_worse_than_bare(fell: int, fires: bool):
     assert "worse_than_bare" not in names(*bare, row("apgd", 40, model="compact:trades"))
 
 
+def test_a_defence_is_not_worse_for_having_met_a_longer_attack_or_more_seeds():
+    short, long = ("linf:2/255,queries=9", "linf:2/255,queries=900")
+    assert "worse_than_bare" not in names(row("square", 10, "none", threat=short), row("square", 20, threat=long))
+    assert "worse_than_bare" in names(row("square", 10, "none", threat=long), row("square", 20, threat=long))
+    assert "worse_than_bare" not in names(row("pgd", 10, "none"), row("pgd", 10), row("pgd", 20, seed=1))
+
+
 def test_a_flag_is_a_value_with_a_name_and_a_sentence():
     rows = [row("pgd", 10), row("transfer", 30)]
     (flag,) = flags(rows)

@@ -14,7 +14,8 @@ ledger for those samples. Where z holds k candidates a sample (sample by sample,
 charged. How a request is cut into passes is the engine's business: attacks know of no batch size.
 
 An engine may answer in fewer digits than the judge looks with, and an attack that ends at the first image that fools
-ends where the digits matter. `exactly` gives the judge's answer for such an image, which was paid for when it was sent.
+ends where the digits matter. `exactly` gives the judge's answer for such an image, which was paid for when it was sent:
+of a sample no more images are answered so than were sent for it.
 
 A defence that rolls dice (`randomised`) meets every image with fresh ones, keyed by its sample and by how many images
 were sent for that sample before: noise as in deployment, and the same in any batch, order and shard.
@@ -91,6 +92,19 @@ class Ledger:
                 )
         if gradient:
             self.gradients.index_add_(0, rows, cost)
+
+    def check(self, rows: Tensor, each: int) -> None:
+        """Write down `each` exact answers for every row, or nothing at all if one of them has sent fewer images."""
+        count = torch.full_like(rows, each)
+        self.checks.index_add_(0, rows, count)
+        told, sent = (kept.index_select(0, rows) for kept in (self.checks, self.queries))
+        over = int((told - sent).argmax())
+        if told[over] > sent[over]:
+            self.checks.index_add_(0, rows, count, alpha=-1)
+            raise BudgetSpent(
+                f"exact answers are for images that were sent before; {told[over]} were asked for a sample of which "
+                f"{sent[over]} images were sent. Send an image first."
+            )
 
 
 class Engine(Protocol):
@@ -229,11 +243,14 @@ class Oracle:
         """The judge's scores of images that were sent before, or labels if no more is granted; nothing where the
         answers were these already, or where the judge rolls other dice. Not charged: it is the same answer."""
         self._need(Access.LABELS)
-        judge = self._engine.judge(self._model)
-        if judge is self._engine or getattr(self._model, "randomised", False) or not len(z):
+        each = self._per_sample(z)
+        if not len(z) or getattr(self._model, "randomised", False):
             return None
+        judge = self._engine.judge(self._model)
+        if judge is self._engine:
+            return None
+        self._ledger.check(self._rows, each)
         s = judge.scores(self._model, z)
-        self._ledger.checks.index_add_(0, self._rows, torch.ones_like(self._rows))
         return s if self.threat.access >= Access.SCORES else s.argmax(1)
 
     def gradient(self, z: Tensor, loss: Loss, *targets: Tensor) -> tuple[Tensor, Tensor]:
@@ -294,9 +311,7 @@ class Oracle:
     def _charge(self, z: Tensor, need: Access) -> dict[str, Draws]:
         """Write the bill; → the dice for the images sent, where the model rolls any."""
         self._need(need)
-        each, rest = divmod(len(z), len(self)) if len(self) else (0, len(z))
-        if rest:
-            raise ValueError(f"{len(z)} images were sent for {len(self)} samples; send the same number for each")
+        each = self._per_sample(z)
         randomised = getattr(self._model, "randomised", False)
         spent = self._ledger.queries[self._rows] if randomised else None
         self._ledger.charge(self._rows, each, gradient=need == Access.GRADIENTS)
@@ -306,6 +321,13 @@ class Oracle:
         keys = self._dice.keys
         dice = Draws(keys[self._rows.to(keys.device)].repeat_interleave(each).to(z.device))
         return {"draws": dice.fold(sent.to(z.device))}
+
+    def _per_sample(self, z: Tensor) -> int:
+        """How many images these are for each sample."""
+        each, rest = divmod(len(z), len(self)) if len(self) else (0, len(z))
+        if rest:
+            raise ValueError(f"{len(z)} images were sent for {len(self)} samples; send the same number for each")
+        return each
 
     def _note_zeros(self, g: Tensor) -> None:
         still = (g.flatten(1) == 0).all(1)

@@ -153,8 +153,8 @@ class Receipt:
     """`forwards` and `backwards` are images through the base network, the judge's included: what the defender paid.
 
     `agreement` is the share of the clean and attacked images on which the precision that searched gives the judge's
-    label; `again` counts the samples that were searched again in float32, since search and judge parted on them and the
-    attack had not asked; `checks` the images that it had asked about. `compiled` is how the network was run.
+    label; `checks` counts the images about which the judge was asked in the middle of a search, `again` the samples that
+    were searched again in float32, since search and judge parted in the end. `compiled`: how the network was run.
     """
 
     seconds: float

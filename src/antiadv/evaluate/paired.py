@@ -33,7 +33,7 @@ def is_narrow(m: nn.Conv2d) -> bool:
     """Whether a convolution is of the kind that gains, and no more than one: nobody else's idea of a convolution."""
     (height, width), plain = m.kernel_size, type(m)._conv_forward is nn.Conv2d._conv_forward
     shape = width == 3 and m.padding == (height // 2, 1) and m.stride[1] in (1, 2)
-    usual = m.groups == 1 and m.dilation == (1, 1) and m.padding_mode == "zeros" and not hasattr(m, "parametrizations")
+    usual = m.groups == 1 and m.dilation == (1, 1) and m.padding_mode == "zeros" and "weight" in m._parameters
     return plain and shape and usual and m.in_channels in INNER and m.out_channels in OUTER
 
 
@@ -57,7 +57,7 @@ def paired(w: Tensor, stride: int) -> Tensor:
 
 
 def _conv_forward(self: nn.Conv2d, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    if x.ndim != 4 or x.shape[3] % 2:
+    if x.ndim != 4 or x.shape[3] % 2 or weight is not self.weight:  # who makes another of it at each call means that
         y: Tensor = nn.Conv2d._conv_forward(self, x, weight, bias)
         return y
     w, pairs = self.get_buffer("paired"), 2 // self.stride[1]

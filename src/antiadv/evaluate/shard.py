@@ -4,11 +4,11 @@
     run_shard(job, world)                             →  the same, for a cell's samples, named by text
 
 The attack searches through `engine`, in whatever precision; the judge looks in float32. Where the two part, a search
-that ends at the first image that fools hears it at once and goes on (`Oracle.exactly`); one that did not ask, and
-believes a sample fallen that the judge does not, is made again in float32, and that search counts: lest rounding make a
-defence look strong. Samples that the classifier gets wrong untouched are not attacked: nothing is left to break. Three
-sets of dice are made of the seed and a sample's number: the attack's, those of a randomised defence under attack, and
-the judge's. The two engines are compared over equally many looks.
+that ends at the first image that fools hears it at once and goes on (`Oracle.exactly`). If it still ends at an image in
+the ball of which the engine believes that it fools and the judge does not, it is made again in float32, and that search
+counts: lest rounding make a defence look strong. Samples that the classifier gets wrong untouched are not attacked:
+nothing is left to break. Three sets of dice are made of the seed and a sample's number: the attack's, those of a
+randomised defence under attack, and the judge's. The two engines are compared over equally many looks.
 """
 
 from __future__ import annotations
@@ -99,7 +99,6 @@ def confront(
                 before, after = judged(x, engine), judged(z, engine)
             agreement = _agreement((before, clean), (after, attacked))
             believed = (after.majority(y) == threat.targeted) & (attacked.majority(y) != threat.targeted) & goal
-            believed &= (ledger.checks == 0).to(goal.device)
             doubtful = (believed & (threat.ball.distance(x, z) <= threat.ball.reach)).nonzero().squeeze(1)
             again = len(doubtful)
             if again:

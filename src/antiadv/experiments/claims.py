@@ -129,8 +129,8 @@ def claims(shelf: Shelf, source: Source | None = None) -> list[Claim]:
             "Figures 4 and 5: accuracy under AutoAttack with K + 1 steps minus that with K is above zero, its interval "
             "included.",
             tuple(_step_by_step(shelf, (*steps.lines, *more.lines))),
-            "From K = 3 on g grows little surer, and what still falls, mostly falls to squares that cross f's own "
-            "boundary, which no K moves: the column of Square does not rise any more.",
+            "From K = 3 on, what still falls, mostly falls to squares that cross f's own boundary, which no K moves: g "
+            "grows surer, and the column of Square does not rise any more.",
         ),
         Claim(
             "The bare network bounds it from below",

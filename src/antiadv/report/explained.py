@@ -76,8 +76,8 @@ EXPLAINED = {
         "`smooth` or `adaptive`, which test success on the defence itself.",
     ),
     "worse_than_bare": Explanation(
-        "in the worst case of the attacks that both met, in the same ball, fewer samples stand behind the defence than "
-        "on the bare classifier.",
+        "in the worst case of the attacks that both met, with one threat and one seed, fewer samples stand behind the "
+        "defence than on the bare classifier.",
         "The defence opens a way in that was not there. An anti-adversary layer does so where a step is too long: "
         "x + γ leaves the class that f gives x, and g errs where f is right.",
         "Take shorter steps, or more of them: for the layer a smaller `step_size`, or `steps=2` in place of one. Look "

@@ -163,19 +163,20 @@ def labels_differ(rows: Sequence[Row]) -> Iterator[Flag]:
 
 
 def worse_than_bare(rows: Sequence[Row]) -> Iterator[Flag]:
-    """In the worst case of the attacks that both met, fewer samples stand behind a defence than without it."""
+    """In the worst case of the attacks that both met, equally armed, fewer samples stand behind a defence than bare."""
 
     def compared() -> Iterator[Compared]:
         bare = {_arena(r): group for group in _groups(rows, _arena) for r in group if r.cell.defence == defences.BARE}
         for group in _groups([r for r in rows if r.cell.defence != defences.BARE], _arena):
             first = group[0].cell
             alone = bare.get(_arena(dataclasses.replace(group[0], cell=_without(first))), [])
-            both = {r.cell.attack for r in group} & {r.cell.attack for r in alone}
-            before, after = ([r for r in some if r.cell.attack in both] for some in (alone, group))
+            both = set(map(_armed, group)) & set(map(_armed, alone))
+            before, after = ([r for r in some if _armed(r) in both] for some in (alone, group))
             d = _compare(before, after) if both else None
             if d is not None:
                 said = f"behind {first.defence} {_points(d)} fewer stand than on {first.model} alone"
-                said = f"{said}, in the worst case of {' and '.join(sorted(both))} ({first.threat.ball})."
+                named = " and ".join(sorted({r.cell.attack for r in after}))
+                said = f"{said}, in the worst case of {named} ({first.threat.ball})."
                 flag = Flag("worse_than_bare", tuple(r.cell for r in after), _gap(d), said)
                 yield d.p if d.value < 0 else 1.0, flag
 
@@ -205,6 +206,11 @@ def _arena(r: Row) -> Hashable:
     """Where attacks may be compared: the same images, classifier and ball."""
     c = r.cell
     return c.data, c.images, c.model, c.weights, c.defence, c.threat.ball
+
+
+def _armed(r: Row) -> Hashable:
+    """An attack with its budget and its dice: with more of either it may break more."""
+    return r.cell.attack, r.cell.threat, r.cell.seed
 
 
 def _without(cell: Cell) -> Cell:

@@ -132,13 +132,15 @@ def first_of(live: Survivors, ball: Ball, d: Tensor, e: Tensor) -> None:
     done, took = torch.stack([fooled, taken]).tolist()
     on = live.release(done, falls(live))
     if on is not None:
-        z, s, took = z[on], s[on], [took[place] for place in on.tolist()]
+        z, took = z[on], [took[place] for place in on.tolist()]
     if all(took):
         return
     again = torch.tensor([place for place, moved in enumerate(took) if not moved])
-    here = again.to(s.device)
-    s = s.index_copy(0, here, live.oracle[again].scores(z[here]))
-    fooled, _ = move(live, z, s, fall(live.oracle, s, live.y))  # those who moved are where they stand already
+    here = again.to(z.device)
+    s, y = live.oracle[again].scores(z[here]), live.y[here]
+    f = live.m.index_copy(0, here, fall(live.oracle, s, y))  # those who moved stay, and are not asked about again
+    fooled = torch.zeros_like(f, dtype=torch.bool).index_copy(0, here, live.oracle.fooled(s, y))
+    live.keep(z, f, fooled | (f < live.m))
     live.release(fooled.tolist(), falls(live))
 
 

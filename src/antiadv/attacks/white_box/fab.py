@@ -79,7 +79,7 @@ class FAB:
         if self.targets and not oracle.targeted:
             s = live.oracle.scores(live.x)
             ranked = rank(live, s, self.targets, len(x))
-            live.release(keep(live, live.x, s, ball).tolist(), nothing)
+            leave(live, keep(live, live.x, s, ball).tolist(), ball)
         for turn in range(self.restarts * (1 if ranked is None else ranked.shape[1])):
             aim = None if ranked is None else ranked[live.rows.to(y.device), turn // self.restarts]
             self._run(live, aim, ball, turn)
@@ -96,7 +96,7 @@ class FAB:
             done, flat = keep(live, z, s, ball), (w.flatten(1) == 0).all(1)
             z = self._step(live.x, z, f, w, ball)
             gone, lost = torch.stack([done, flat]).tolist()  # one wait for both
-            on = live.release(gone, nothing)
+            on = leave(live, gone, ball)
             if on is not None:
                 z, flat, aim = z[on], flat[on], None if aim is None else aim[on]
             if True in lost:
@@ -104,7 +104,7 @@ class FAB:
             s = live.oracle.scores(z)
             done, back = keep(live, z, s, ball), per_row(live.oracle.fooled(s, live.y), z)
             z = torch.where(back, live.x + self.beta * (z - live.x), z)  # (3)
-            on = live.release(done.tolist(), nothing)
+            on = leave(live, done.tolist(), ball)
             if on is not None:
                 z, aim = z[on], None if aim is None else aim[on]
 
@@ -130,7 +130,7 @@ class FAB:
             s = live.oracle.scores(z)
             hit = live.oracle.fooled(s, live.y)
             low, high = torch.where(hit, low, middle), torch.where(hit, middle, high)
-            on = live.release(keep(live, z, s, ball).tolist(), nothing)
+            on = leave(live, keep(live, z, s, ball).tolist(), ball)
             if on is not None:
                 low, high, far = low[on], high[on], far[on]
 
@@ -143,6 +143,11 @@ def keep(live: Survivors, z: Tensor, s: Tensor, ball: Ball) -> Tensor:
     closer = fooled & (distance < live.m)
     live.keep(z, distance, closer)
     return closer & (distance <= enough(ball))
+
+
+def leave(live: Survivors, done: list[bool], ball: Ball) -> Tensor | None:
+    """With a radius, once the judge agrees. Without one no image that fools ends a search, but for x itself."""
+    return live.dismiss(done) if ball.eps == math.inf else live.release(done, nothing)
 
 
 def nothing(s: Tensor, y: Tensor) -> Tensor:
