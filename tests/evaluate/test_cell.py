@@ -148,6 +148,12 @@ def test_samples_that_name_nothing_are_refused(said: str):
         ({"samples": range(0)}, BadInput, "at least one sample"),
         ({"samples": range(2000)}, BadInput, "0 to 999.*1999"),
         ({"samples": range(-5, 5)}, BadInput, "-5"),
+        ({"samples": range(0, 9, 3)}, BadInput, "an unbroken range"),  # its command would name them all
+        ({"samples": [1, 2]}, BadInput, r"an unbroken range.*found \[1, 2\]"),
+        ({"seed": 1.5}, BadSpec, "seed must be a whole number; found 1.5"),
+        ({"attack": PGD}, BadInput, "found <class"),
+        ({"threat": antiadv.Linf(0.1)}, BadInput, r"a Threat, or a text such as linf:8/255; found Ball"),
+        ({"model": small_net()}, BadInput, "names its model in text.*a name in a World"),
         ({"looks": 0}, BadInput, "looks must be a whole number, at least 1; found 0. Give for example 10"),
         ({"looks": 2.0, "defence": "small_noise"}, BadInput, "at least 1; found 2.0"),
     ],

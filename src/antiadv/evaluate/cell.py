@@ -93,6 +93,8 @@ def key_of(identity: Identity) -> str:
 def make_threat(threat: Threat | str, attack: Attack) -> Threat:
     """A threat, or its text with the access left out: then what the attack needs. Checked against the attack."""
     value = parse_threat(threat, attack.access) if isinstance(threat, str) else threat
+    if not isinstance(value, Threat):
+        raise BadInput(f"a threat is a Threat, or a text such as linf:8/255; found {value!r}. Give one of these.")
     check_attack(attack, value)
     return value
 
