@@ -79,7 +79,8 @@ class Cell:
         """The command that makes this cell's records again."""
         said = ["--data", data.canonical(self.data), "--model", models.canonical(self.model)]
         said += ["--defence", self.defence, "--attack", self.attack, "--threat", str(self.threat)]
-        said += ["--samples", f"{self.samples.start}:{self.samples.stop}"]
+        samples = self.samples if self.samples.step > 0 else self.samples[::-1]
+        said += ["--samples", f"{samples.start}:{samples.stop}"]
         said += ["--seed", str(self.seed)] if self.seed else []
         said += ["--precision", self.precision] if self.precision != "float32" else []
         said += ["--looks", str(self.looks)] if self.own_looks else []

@@ -56,8 +56,8 @@ def make_cell(
             "a cell's threat cannot be targeted, for a data set names no targets; use antiadv.attack instead."
         )
     samples = parse_samples(samples) if isinstance(samples, str) else samples
-    if not isinstance(samples, range) or samples.step != 1:
-        raise BadInput(f"a cell's samples are an unbroken range, or its text; found {samples!r}. Give range(100).")
+    if not isinstance(samples, range):
+        raise BadInput(f"a cell's samples are a range, or a text such as 0:100; found {samples!r}. Give range(100).")
     check_whole(seed=seed)
     if not samples:
         raise BadInput(f"a cell needs at least one sample; found {samples}. Give for example range(100).")
