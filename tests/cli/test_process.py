@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from antiadv import __version__
 from antiadv.attacks import ATTACKS
 from antiadv.cli.__main__ import main
 from antiadv.evaluate import Store
@@ -41,6 +42,12 @@ def test_json_is_all_there_is_on_stdout():
     done = run("list", "attacks", "--json")
     assert (done.returncode, done.stderr) == (0, "")
     assert [line["name"] for line in json.loads(done.stdout)["attacks"]] == list(ATTACKS)
+
+
+def test_the_package_runs_as_a_module():
+    command = [sys.executable, "-m", "antiadv", "--version"]
+    done = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=PATIENCE)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{__version__}\n", "")
 
 
 def test_bad_input_is_one_line_and_a_traceback_only_when_asked_for():

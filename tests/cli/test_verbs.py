@@ -272,6 +272,9 @@ BAD = {
     "no workers": ({"--runner": "processes:0"}, "workers must be at least 1; found 0"),
     "workers unsaid": ({"--runner": "processes"}, "processes needs workers"),
     "unknown runner": ({"--runner": "cloud"}, "unknown runner 'cloud'"),
+    "a device without numbers": ({"--device": "meta"}, "meta cannot be used as a device here"),
+    "bytes for a radius": ({"--threat": "linf:8"}, "a radius of linf is at most 1; the threat is linf:8"),
+    "no such folder": ({"--data": "cifar10:dir=nowhere"}, "nowhere is not a folder"),
     "unknown device": ({"--device": "abacus"}, "abacus cannot be used as a device here"),
 }
 
@@ -305,6 +308,11 @@ OTHER_BAD = {
     "no picture": (["attack", "missing.png", "--model", MODEL], "no picture at missing.png"),
     "no class 10": (["attack", "{picture}", "--model", MODEL, "--label", "10"], "0 … 9; found 10"),
     "no target": (["attack", "{picture}", "--model", MODEL, "--threat", "linf:8/255,targeted=true"], "--target"),
+    "a target that it is": (
+        ["attack", "{picture}", "--model", MODEL, "--label", "3", "--target", "3"],
+        "taken for, already",
+    ),
+    "no scores": (["attack", "{picture}", "--model", "tests.cli.test_verbs:make_pair"], "found tuple"),
     "out is a file": (["attack", "{picture}", "--model", MODEL, "--out", "{picture}"], "cannot be written"),
     "not a picture": (["attack", __file__, "--model", MODEL], "cannot be read as a picture"),
     "store is a file": ([*EVALUATE, "--store", "{picture}"], "cannot be written"),
@@ -325,6 +333,40 @@ def test_a_picture_of_the_wrong_size_is_bad_input(capsys: pytest.CaptureFixture[
     Image.new("RGB", (2, 1)).save(tmp_path / "dot.png")
     model = "tests.cli.test_verbs:make_picky"
     one_line(run(capsys, "attack", tmp_path / "dot.png", "--model", model), "cannot take a picture of 2 × 1 pixels")
+
+
+def test_what_a_network_prints_is_no_part_of_the_result(capsys: pytest.CaptureFixture[str], picture: Path):
+    words = ["attack", picture, "--model", "tests.cli.test_verbs:make_loud", "--out", picture.parent, "--json"]
+    code, out, err = run(capsys, *words)
+    assert code == 0
+    assert "before" in json.loads(out)
+    assert "loading" in err
+    assert "answering" in err
+
+
+def make_loud() -> object:
+    """`--model tests.cli.test_verbs:make_loud`: prints when it is made and when it is asked."""
+    from torch import nn
+
+    class Loud(nn.Linear):
+        def forward(self, x):
+            print("answering")  # noqa: T201
+            return super().forward(x.flatten(1)[:, :192])
+
+    print("loading")  # noqa: T201
+    return Loud(192, 10)
+
+
+def make_pair() -> object:
+    """`--model tests.cli.test_verbs:make_pair`: returns its scores and something else."""
+    from torch import nn
+
+    class Pair(nn.Linear):
+        def forward(self, x):
+            s = super().forward(x.flatten(1)[:, :192])
+            return s, x
+
+    return Pair(192, 10)
 
 
 def make_picky() -> object:

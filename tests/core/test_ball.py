@@ -91,6 +91,8 @@ def test_text_and_bad_radius() -> None:
     for p, eps in ((1.0, 0.1), (2.0, -1.0), (math.inf, math.nan)):
         with pytest.raises(BadSpec):
             Ball(p, eps)
+    with pytest.raises(BadSpec, match=r"radius.*found '8/255'.*a number"):
+        Linf("8/255")  # type: ignore[arg-type]
 
 
 def test_an_infinite_radius_leaves_the_box_alone() -> None:

@@ -363,6 +363,11 @@ def test_the_embedded_slice_is_cifar10s_first_thousand_test_images(tmp_path: Pat
     assert digest(x, y) == cifar.SAMPLE_DIGEST
 
 
+def test_a_folder_that_is_not_there_is_not_replaced_by_the_slice(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="none is not a folder; name the one that CIFAR-10 was imported to"):
+        data.load(f"cifar10:dir={tmp_path / 'none'}")
+
+
 def test_an_id_beyond_the_slice_says_how_to_import(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"has samples 0 to 999 here; asked for 1000: .*antiadv data import SOURCE"):
         data.load(f"cifar10:dir={tmp_path}").images([5, 1000])

@@ -36,6 +36,12 @@ def test_nothing_asked_is_nothing_given(dataset: Dataset) -> None:
     assert dataset.labels(range(0)).shape == (0,)
 
 
+def test_ids_that_are_no_whole_numbers(dataset: Dataset) -> None:
+    for wrong in ([0.5], torch.tensor([True]), slice(2)):
+        with pytest.raises(BadInput, match="sample ids are whole numbers; found"):
+            dataset.images(wrong)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("wrong", [4, -1])
 def test_ids_that_are_not_there(dataset: Dataset, wrong: int) -> None:
     for read in (dataset.images, dataset.labels):

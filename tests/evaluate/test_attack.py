@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -192,8 +193,30 @@ class Answer(torch.nn.Module):
         return self.row.repeat(len(x), 1) + 0 * x.flatten(1).sum(1, keepdim=True)
 
 
+class Around(torch.nn.Module):
+    """The toy's scores, changed by a function before they are returned."""
+
+    def __init__(self, change: Callable[[torch.Tensor], object]) -> None:
+        super().__init__()
+        self.change = change
+        self.eval()
+
+    def forward(self, x: torch.Tensor) -> object:
+        return self.change(TOY.model(x))
+
+
 X, Y = torch.full((2, 3, 4, 4), 0.5), torch.tensor([0, 1])
 DOORS = {
+    "images of bytes, as floats": (lambda: (TOY.model, X * 255, Y), r"found \[127.5, 127.5\]. Divide bytes by 255"),
+    "an image without a batch": (
+        lambda: (TOY.model, X[0], Y[:1]),
+        r"one per image \(3\).*\(1,\) for images \(3, 4, 4\)",
+    ),
+    "labels in a list": (lambda: (TOY.model, X, [0, 1]), "in a tensor.*found list"),
+    "scores and more": (lambda: (Around(lambda s: (s, s)), TOY.x, TOY.y), r"\[N, K\] for 6 images; found tuple.*Wrap"),
+    "scores by name": (lambda: (Around(lambda s: {"logits": s}), TOY.x, TOY.y), "found dict.*Wrap"),
+    "labels for scores": (lambda: (Around(lambda s: s.argmax(1)), TOY.x, TOY.y), r"found \(6,\).*Wrap"),
+    "no gradients": (lambda: (Around(torch.Tensor.detach), TOY.x, TOY.y), "pass gradients on.*found.*Keep to torch"),
     "integer images": (lambda: (TOY.model, (X * 255).byte(), Y), "floating point.*uint8.*Divide bytes by 255"),
     "too bright": (lambda: (TOY.model, X + 0.6, Y), r"in \[0, 1\].*found \[1.1, 1.1\].*normalisation inside"),
     "too dark": (lambda: (TOY.model, X - 0.6, Y), r"in \[0, 1\].*found \[-0.1, -0.1\].*normalisation inside"),
@@ -229,8 +252,20 @@ def test_bad_input_is_named_at_the_door(door: str):
         ("pgd", {"access": Access.SCORES}, AccessDenied, "pgd needs gradients.*grants scores.*Grant access=gradients"),
         ("transfer", {"access": Access.GRADIENTS}, AccessDenied, "transfer needs internals.*grants gradients"),
         ("pgd", {"ball": Linf(math.inf)}, BadInput, r"finite radius.*linf:inf.*linf:8/255"),
+        ("pgd", {"ball": Linf(8)}, BadInput, r"at most 1; the threat is linf:8\..*linf:8/255"),
+        ("pgd", {"ball": "linf:8/255"}, BadSpec, r"ball is for example Linf\(8 / 255\); found 'linf:8/255'"),
+        ("pgd", {"access": "scores"}, BadSpec, r"access is for example Access\.SCORES; found 'scores'"),
+        ("pgd", {"targeted": "yes"}, BadSpec, "targeted is True or False; found 'yes'"),
         ("pgd", {"queries": 0}, BadSpec, "at least one query.*queries=0"),
-        ("pgd", {"ids": torch.tensor([1, 2, 3])}, BadInput, r"one each \(2\).*\(3,\)"),
+        ("pgd", {"queries": 10.5}, BadSpec, "queries must be a whole number; found 10.5"),
+        ("pgd", {"queries": True}, BadSpec, "queries must be a whole number; found True"),
+        ("pgd", {"seed": 1.5}, BadSpec, "seed must be a whole number; found 1.5"),
+        ("pgd", {"batch": 2.5}, BadSpec, "batch must be a whole number; found 2.5"),
+        ("pgd", {"ids": [1, 2]}, BadInput, "whole numbers in a tensor.*found list"),
+        ("pgd", {"ids": torch.rand(2)}, BadInput, r"whole numbers in a tensor.*found torch\.float32"),
+        (PGD, {}, BadInput, r"such as PGD\(\).*found <class"),
+        (None, {}, BadInput, r"such as PGD\(\).*found None"),
+        ("pgd", {"ids": torch.tensor([1, 2, 3])}, BadInput, r"one for each image \(2\).*\(3,\)"),
         ("pdg", {}, BadSpec, "unknown attack 'pdg'.*did you mean pgd"),
         ("pgd:step=3", {}, BadSpec, "no option 'step'.*did you mean step"),
     ],
@@ -242,6 +277,22 @@ def test_an_attack_that_cannot_work_is_refused_before_the_model_runs(attack, wor
     with pytest.raises(kind, match=message):
         antiadv.attack(model, X, Y, attack, **{"ball": Linf(0.1), **words})
     assert not seen
+
+
+def test_what_cannot_be_served_is_refused():
+    with pytest.raises(BadInput, match=r"floating point.*uint8"):
+        antiadv.Replayed(TOY.model)((TOY.x * 255).byte())
+    with pytest.raises(BadInput, match=r"torch tensor.*ndarray"):
+        antiadv.AntiAdversary(TOY.model)(TOY.x.numpy())
+    with pytest.raises(BadInput, match="pass gradients on"):
+        antiadv.AntiAdversary(Around(torch.Tensor.detach))(TOY.x)
+
+
+def test_an_attack_may_be_called_where_gradients_are_off():
+    plain = antiadv.attack(TOY.model, TOY.x, TOY.y, "pgd", Linf(0.125))
+    with torch.inference_mode():
+        inside = antiadv.attack(TOY.model, TOY.x * 1, TOY.y * 1, "pgd", Linf(0.125))
+    assert inside.records == plain.records
 
 
 def test_rounding_at_the_edge_of_the_box_is_forgiven():

@@ -106,6 +106,10 @@ def test_the_command_makes_the_cell_again():
     assert (again.key, again.samples) == (made.key, made.samples)
 
 
+def test_the_command_names_the_samples_from_the_first_on():
+    assert "--samples 2:7" in cell(samples=range(6, 1, -1)).command
+
+
 def test_the_command_says_how_many_looks_where_they_are_not_ten():
     assert shlex.split(cell(defence="small_noise", looks=7).command)[-2:] == ["--looks", "7"]
     assert "--looks" not in cell(defence="small_noise").command + cell(looks=7).command
@@ -148,6 +152,11 @@ def test_samples_that_name_nothing_are_refused(said: str):
         ({"samples": range(0)}, BadInput, "at least one sample"),
         ({"samples": range(2000)}, BadInput, "0 to 999.*1999"),
         ({"samples": range(-5, 5)}, BadInput, "-5"),
+        ({"samples": [1, 2]}, BadInput, r"a range, or a text.*found \[1, 2\]"),
+        ({"seed": 1.5}, BadSpec, "seed must be a whole number; found 1.5"),
+        ({"attack": PGD}, BadInput, "found <class"),
+        ({"threat": antiadv.Linf(0.1)}, BadInput, r"a Threat, or a text such as linf:8/255; found Ball"),
+        ({"model": small_net()}, BadInput, "names its model in text.*a name in a World"),
         ({"looks": 0}, BadInput, "looks must be a whole number, at least 1; found 0. Give for example 10"),
         ({"looks": 2.0, "defence": "small_noise"}, BadInput, "at least 1; found 2.0"),
     ],

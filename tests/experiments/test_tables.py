@@ -880,6 +880,7 @@ def test_resnet_50_is_looked_for_beside_the_data_sets(tmp_path: Path):
 
 def test_a_store_does_not_say_where_the_files_lay(tmp_path: Path, world: World):
     """Results are passed on; a folder of data sets is nobody else's business."""
+    (tmp_path / "sets").mkdir()
     network = dataclasses.replace(ask("apgd").network, data=Source(directory=str(tmp_path / "sets")).data("cifar10"))
     (cell,), _ = resolve([dataclasses.replace(ask("apgd"), network=network)], "float32", world)
     put(Store(tmp_path), cell, 2)

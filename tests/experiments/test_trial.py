@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import antiadv
-from antiadv.core.errors import BadInput
+from antiadv.core.errors import BadInput, BadSpec
 from antiadv.core.threat import Access
 from antiadv.defences import wrap
 from antiadv.experiments.trial import AVERAGED, FIRST, QUERIES, Verdict, battery, cost, rounds, scaled, temperature
@@ -188,6 +188,10 @@ def test_bad_input_is_said_at_the_door():
         antiadv.verdict(net, x[:0], y[:0])
     with pytest.raises(BadInput, match="found 3 and 2"):
         antiadv.verdict(net, x, y[:2])
+    with pytest.raises(BadInput, match="in a tensor"):
+        antiadv.verdict(net, x, y.tolist())
+    with pytest.raises(BadSpec, match="found 'linf:8/255'"):
+        antiadv.verdict(net, x, y, ball="linf:8/255")
     with pytest.raises(BadInput, match="name one"):
         antiadv.verdict(net, x, y, "none")
     with pytest.raises(BadInput, match="needs some time"):

@@ -163,6 +163,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         "def lacks(): import a_package_nobody_has\n"
         "def number(): return 3\n"
         "constant = 5\n"
+        "instance = Net()\n"
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [p for p in sys.path if p not in ("", str(tmp_path))])
@@ -196,6 +197,7 @@ def test_untrained_weights_of_your_own_are_the_same_in_every_process(module: str
         ("lacks", "No module named 'a_package_nobody_has'; install what it needs"),
         ("number", "returned int; return an nn.Module"),
         ("constant", "TypeError"),
+        ("instance", "a network already; name a function without arguments that returns it"),
         ("absent", "AttributeError"),
     ],
 )
@@ -204,6 +206,11 @@ def test_whatever_goes_wrong_in_your_code_is_one_sentence(module: str, name: str
         models.load(f"{module}:{name}")
     assert f"{module}:{name}" in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_file_that_is_not_there_is_not_said_to_lack_its_card(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="is not a file; give the path of a checkpoint"):
+        models.load(f"file:{tmp_path / 'none.safetensors'}")
 
 
 def test_a_module_that_is_not_there_is_unknown(module: str) -> None:

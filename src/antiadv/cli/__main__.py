@@ -14,7 +14,7 @@ import typer
 
 import antiadv
 from antiadv import __version__
-from antiadv.cli import attack, catalogue, data, demo, evaluate, report, reproduce, theory, train, verdict
+from antiadv.cli import attack, catalogue, data, demo, evaluate, report, reproduce, show, theory, train, verdict
 from antiadv.core.errors import AntiadvError
 
 # typer may stand on click or on a copy of its own: this is whichever it raises for a wrong command line
@@ -24,15 +24,15 @@ HERE = Path(antiadv.__file__).parent
 STOPPED = 130  # what typer too makes of Ctrl-C: 128 and the number of the signal
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-app.command("demo")(demo.command)
-app.command("attack")(attack.command)
-app.command("evaluate")(evaluate.command)
-app.command("report")(report.command)
-app.command("reproduce")(reproduce.command)
-app.command("verdict")(verdict.command)
-app.command("theory")(theory.command)
-app.command("train")(train.command)
-app.command("list")(catalogue.command)
+app.command("demo")(show.apart()(demo.command))
+app.command("attack")(show.apart()(attack.command))
+app.command("evaluate")(show.apart()(evaluate.command))
+app.command("report")(show.apart()(report.command))
+app.command("reproduce")(show.apart()(reproduce.command))
+app.command("verdict")(show.apart()(verdict.command))
+app.command("theory")(show.apart()(theory.command))
+app.command("train")(show.apart()(train.command))
+app.command("list")(show.apart()(catalogue.command))
 app.add_typer(data.app, name="data")
 
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from antiadv import attacks, data, defences, models
 from antiadv.cli import options, show
+from antiadv.core.door import check_shape
 from antiadv.core.errors import BadInput
 from antiadv.evaluate import attack as confront
 from antiadv.evaluate.cell import make_threat
@@ -50,6 +51,8 @@ def command(
         raise BadInput(f"the threat {asked} is targeted; say which class to reach with --target.")
     x = read_image(image, size).to(where)
     before = _probabilities(net, x)
+    if target is not None and target in (label, int(before.argmax())):
+        raise BadInput(f"class {target} is what the picture is, or is taken for, already; give another --target.")
     goal = target if target is not None else label if label is not None else int(before.argmax())
     y = torch.tensor([goal], device=where)
     outcome = confront(
@@ -97,13 +100,15 @@ def command(
 def _probabilities(net: nn.Module, x: Tensor) -> Tensor:
     try:
         with torch.no_grad():
-            return net(x).softmax(1)[0]  # type: ignore[no-any-return]  # a module's call is untyped
+            s: Tensor = net(x)
     except RuntimeError as error:
         height, width = x.shape[2:]
         raise BadInput(
             f"the network cannot take a picture of {width} × {height} pixels ({str(error).partition(chr(10))[0]}); "
             "give the size it takes with --size."
         ) from error
+    check_shape(s, x)
+    return s.softmax(1)[0]
 
 
 def _names(text: str, classes: int):  # type: ignore[no-untyped-def]

@@ -19,6 +19,7 @@ def _data() -> None:
 
 
 @app.command("import")
+@show.apart()
 def command(
     source: Annotated[
         Path, typer.Argument(help="An archive or a folder: CIFAR's, an .npz, ImageNet's validation set.")

@@ -67,4 +67,4 @@ def _write(store: Path, names: list[str], networks: str, out: Path, images: int,
         return
     for sentence in (*made.summary, *made.absent):
         show.out().print(sentence.replace("`", ""), soft_wrap=True)
-    print(f"{len(files)} files are written; open {files[0]} in a browser.")
+    show.out().print(f"{len(files)} files are written; open {files[0]} in a browser.", soft_wrap=True)

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
-from typing import Any
+from typing import Any, TextIO
 
 from rich import box
 from rich.console import Console, Group
@@ -27,13 +27,31 @@ WHOLE = ("robust % [95 %]", "gain (p)")  # never folded
 WIDE = 160  # columns where there is no terminal: a pipe has no edge to fold a table at
 
 
+_results: list[TextIO] = []  # where they go, while a verb runs
+
+
+@contextmanager
+def apart() -> Iterator[None]:
+    """Whatever a network or a library prints meanwhile goes to stderr: on stdout is what is shown by this file."""
+    _results.append(sys.stdout)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        _results.pop()
+
+
 def out() -> Console:
-    width = None if sys.stdout.isatty() else WIDE
-    return Console(highlight=False, markup=False, emoji=False, width=width)
+    file = _stdout()
+    return Console(file=file, highlight=False, markup=False, emoji=False, width=None if file.isatty() else WIDE)
 
 
 def print_json(value: Any) -> None:
-    sys.stdout.write(json.dumps(value, indent=1) + "\n")
+    _stdout().write(json.dumps(value, indent=1) + "\n")
+
+
+def _stdout() -> TextIO:
+    return _results[-1] if _results else sys.stdout
 
 
 def print_rows(rows: Sequence[Row], sentences: Sequence[str]) -> None:
@@ -74,17 +92,13 @@ def print_table(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> None
 
 @contextmanager
 def progress(quiet: bool = False) -> Iterator[Callable[[Progress], None] | None]:
-    """On stderr: live lines on a terminal; elsewhere a plain line every ten seconds, or nothing when quiet.
-
-    Meanwhile stdout leads there too: what a network or a library prints must not end up in the result.
-    """
+    """On stderr: live lines on a terminal; elsewhere a plain line every ten seconds, or nothing when quiet."""
     console = Console(stderr=True, highlight=False, markup=False, emoji=False)
-    with redirect_stdout(sys.stderr):
-        if console.is_terminal:
-            with _live(console) as tell:
-                yield tell
-        else:
-            yield None if quiet else _lines(console)
+    if console.is_terminal:
+        with _live(console) as tell:
+            yield tell
+    else:
+        yield None if quiet else _lines(console)
 
 
 @contextmanager

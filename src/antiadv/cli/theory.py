@@ -29,6 +29,9 @@ def command(
     lines = [[e.result, e.says, f"{e.where[:1].upper()}{e.where[1:]}. {e.found}", e.verdict] for e in found]
     show.print_table(["result", "the paper says", "tried on, and found", "holds"], lines)
     inside = [e for e in found if e.within]
-    print(f"{sum(e.holds for e in inside)} of {len(inside)} statements hold in cases that meet their assumptions.")
+    show.out().print(
+        f"{sum(e.holds for e in inside)} of {len(inside)} statements hold in cases that meet their assumptions.",
+        soft_wrap=True,
+    )
     if out is not None:
-        print(f"G(c) is drawn in {out}.")
+        show.out().print(f"G(c) is drawn in {out}.", soft_wrap=True)

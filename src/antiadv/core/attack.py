@@ -46,6 +46,14 @@ class Attack(Protocol):
     def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor: ...
 
 
+def check_kind(attack: Attack) -> None:
+    """Whether this is an attack at all, and not its class."""
+    if isinstance(attack, type) or not isinstance(attack, Attack):
+        raise BadInput(
+            f"an attack is a value such as PGD(), or a text such as pgd; found {attack!r}. Give one of these."
+        )
+
+
 def check_attack(attack: Attack, threat: Threat) -> None:
     """Whether this attack can work under this threat at all, before anything is run."""
     if threat.access < attack.access:
@@ -61,4 +69,9 @@ def check_attack(attack: Attack, threat: Threat) -> None:
     if threat.ball.eps == math.inf and not attack.minimal:
         raise BadInput(
             f"{text(attack)} needs a finite radius; the threat is {threat.ball}. Write for example linf:8/255."
+        )
+    if threat.ball.p == math.inf and 1 < threat.ball.eps < math.inf:
+        raise BadInput(
+            f"pixels lie in [0, 1], so that a radius of linf is at most 1; the threat is {threat.ball}. "
+            "Write steps of bytes as a fraction, for example linf:8/255."
         )

@@ -83,9 +83,16 @@ class Ball:
 
 def Linf(eps: float) -> Ball:  # noqa: N802  a noun: it reads as the ball it makes
     """The ball of the largest change to any pixel."""
-    return Ball(math.inf, float(eps))
+    return Ball(math.inf, _radius(eps))
 
 
 def L2(eps: float) -> Ball:  # noqa: N802
     """The ball of the Euclidean norm over all pixels and channels."""
-    return Ball(2, float(eps))
+    return Ball(2, _radius(eps))
+
+
+def _radius(eps: float) -> float:
+    try:
+        return float(eps)
+    except (TypeError, ValueError):
+        raise BadSpec(f"a ball needs a radius eps ≥ 0; found {eps!r}. Give a number, such as 8 / 255.") from None

@@ -4,11 +4,15 @@
     check_images(x)        floating point, [N, …], finite, in [0, 1]                one synchronisation
     check_labels(y, x)     whole numbers, one per image
     check_scores(s, x)     [N, K], K ≥ 2, finite, and not probabilities             one synchronisation
+    check_slope(s)         scores through which gradients flow                      costs nothing
 
 Each failure is a `BadInput` of one sentence: what was asked, what was found, what to do.
 """
 
 from __future__ import annotations
+
+import math
+from numbers import Integral
 
 import torch
 from torch import Tensor, nn
@@ -29,13 +33,13 @@ def check_base(base: nn.Module) -> None:
 
 def check_float(x: Tensor) -> None:
     """The part of `check_images` that looks at no pixel."""
+    if not isinstance(x, Tensor):
+        raise BadInput(f"images must be a torch tensor [N, C, H, W]; found {type(x).__name__}. Use torch.as_tensor.")
     if not x.is_floating_point():
         raise BadInput(f"images must be floating point in [0, 1]; found {x.dtype}. Divide bytes by 255.")
 
 
 def check_images(x: Tensor) -> None:
-    if not isinstance(x, Tensor):
-        raise BadInput(f"images must be a torch tensor [N, C, H, W]; found {type(x).__name__}. Use torch.as_tensor.")
     check_float(x)
     if x.ndim < 2:
         raise BadInput(f"images must be a batch [N, …]; found shape {tuple(x.shape)}. Add a batch dimension.")
@@ -43,25 +47,34 @@ def check_images(x: Tensor) -> None:
         return
     low, high = (v.item() for v in torch.stack(torch.aminmax(x.detach())))
     if not (low >= -ROUNDING and high <= 1 + ROUNDING):  # also true of NaN
-        raise BadInput(
-            f"images must lie in [0, 1]; found [{low:.4g}, {high:.4g}]. "
-            "If the network needs normalised input, put the normalisation inside it."
-        )
+        raise BadInput(f"images must lie in [0, 1]; found [{low:.4g}, {high:.4g}]. {_remedy(low, high)}")
+
+
+def _remedy(low: float, high: float) -> str:
+    if not math.isfinite(high - low):
+        return "Look for what is no number in them."
+    if low >= 0 and high > 2:  # no normalisation gives this
+        return "Divide bytes by 255."
+    return "If the network needs normalised input, put the normalisation inside it."
 
 
 def check_labels(y: Tensor, x: Tensor) -> None:
     if not isinstance(y, Tensor) or y.is_floating_point() or y.dtype == torch.bool or y.shape != x.shape[:1]:
         found = f"{y.dtype} {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
-        raise BadInput(f"labels must be whole numbers, one per image ({len(x)}); found {found}. Pass class indices.")
+        raise BadInput(
+            f"labels must be whole numbers in a tensor, one per image ({len(x)}); "
+            f"found {found} for images {tuple(x.shape)}. Pass class indices."
+        )
 
 
 def check_shape(s: Tensor, x: Tensor) -> None:
     """The part of `check_scores` that looks at no number."""
     if not isinstance(s, Tensor) or s.ndim != 2 or len(s) != len(x):
         found = tuple(s.shape) if isinstance(s, Tensor) else type(s).__name__
-        raise BadInput(
-            f"the classifier must return scores [N, K] for {len(x)} images; found {found}. Flatten its output."
+        todo = (
+            "Flatten its output." if isinstance(s, Tensor) and s.ndim > 2 else "Wrap it so that it returns these alone."
         )
+        raise BadInput(f"the classifier must return scores [N, K] for {len(x)} images; found {found}. {todo}")
     if s.shape[1] < 2:
         raise BadInput(
             "the classifier must return one score per class; found a single column. "
@@ -89,6 +102,22 @@ def check_scores(s: Tensor, x: Tensor, y: Tensor | None = None, ids: Tensor | No
         raise BadInput(
             f"labels must lie in 0 … {s.shape[1] - 1}; found {first}. Check the classes of network and data."
         )
+
+
+def check_slope(s: Tensor) -> None:
+    """Whether autograd can go back from these scores to the images they were made of."""
+    if not s.requires_grad:
+        raise BadInput(
+            "the classifier must pass gradients on to its images; found scores that autograd knows no way back from. "
+            "Keep to torch inside it, without detach or no_grad, or use what sees scores or labels only."
+        )
+
+
+def check_whole(**options: object) -> None:
+    """Every option is a whole number; True is none."""
+    for name, value in options.items():
+        if not isinstance(value, Integral) or isinstance(value, bool):
+            raise BadSpec(f"{name} must be a whole number; found {value!r}. Give for example {name}=100.")
 
 
 def at_least(bound: float, **options: float) -> None:

@@ -31,6 +31,7 @@ from typing import Protocol, Self
 import torch
 from torch import Tensor, nn
 
+from antiadv.core.door import check_shape, check_slope
 from antiadv.core.draws import Draws
 from antiadv.core.errors import AccessDenied, BudgetSpent
 from antiadv.core.losses import Loss, margin, negated
@@ -161,6 +162,7 @@ class Eager:
 def answer(model: nn.Module, z: Tensor, draws: Draws | None) -> Tensor:
     """One forward pass of one micro-batch: what engines are made of, with the two below."""
     s: Tensor = model(z) if draws is None else model(z, draws)
+    check_shape(s, z)
     return s
 
 
@@ -168,6 +170,7 @@ def slope(model: nn.Module, z: Tensor, draws: Draws | None, loss: Loss, *targets
     with torch.inference_mode(False), torch.enable_grad():
         z = z.clone().requires_grad_()
         s = answer(model, z, draws)
+        check_slope(s)
         (g,) = torch.autograd.grad(loss(s, *targets).sum(), z)  # the only sum over samples in the house
     return s.detach(), g
 
@@ -177,6 +180,7 @@ def slopes(model: nn.Module, z: Tensor, draws: Draws | None) -> tuple[Tensor, Te
     with torch.inference_mode(False), torch.enable_grad():
         z = z.clone().requires_grad_()
         s = answer(model, z, draws)
+        check_slope(s)
         each = s.sum(0).unbind()  # samples stand alone, so ∂ Σ_n s_nk / ∂z_n is sample n's own gradient
         rows = [torch.autograd.grad(e, z, retain_graph=e is not each[-1])[0] for e in each]
     return s.detach(), torch.stack(rows, 1)

@@ -15,6 +15,7 @@ from typing import Literal
 
 from antiadv.core import spec
 from antiadv.core.ball import L2, Ball, Linf
+from antiadv.core.door import check_whole
 from antiadv.core.errors import BadSpec
 
 
@@ -40,7 +41,16 @@ class Threat:
     targeted: bool = False
 
     def __post_init__(self) -> None:
-        if self.queries is not None and self.queries < 1:
+        for name, value, kind in (("ball", self.ball, Ball), ("access", self.access, Access)):
+            if not isinstance(value, kind):
+                example = "Linf(8 / 255)" if kind is Ball else "Access.SCORES"
+                raise BadSpec(f"a threat's {name} is for example {example}; found {value!r}. Give such a value.")
+        if not isinstance(self.targeted, bool):
+            raise BadSpec(f"targeted is True or False; found {self.targeted!r}. With True, y holds the targets.")
+        if self.queries is None:
+            return
+        check_whole(queries=self.queries)
+        if self.queries < 1:
             raise BadSpec(f"a threat needs at least one query per sample; found queries={self.queries}")
 
     def __str__(self) -> str:

@@ -104,6 +104,8 @@ def cifar100(split: Split = "test", dir: str | None = None) -> Dataset:
 
 def _load(name: str, split: Split, dir: str | None) -> Dataset:
     kind, directory = KINDS[name], Path(dir) if dir else imported.DIRECTORY
+    if dir and not directory.expanduser().is_dir():
+        raise BadInput(f"{directory} is not a folder; name the one that {kind.title} was imported to, or leave dir out")
     card = imported.read_card(directory, name, split)
     if card is not None:
         x, y = imported.read_arrays(directory, card)

@@ -61,7 +61,10 @@ class Dataset:
         return np.ascontiguousarray(self.pixels[np.arange(len(self))]), self.truth.copy()
 
     def _rows(self, ids: Sequence[int] | Tensor | Ints) -> Ints:
-        rows = np.asarray(ids, dtype=np.int64).reshape(-1)
+        said = np.asarray(ids)
+        if said.size and said.dtype.kind not in "iu":
+            raise BadInput(f"sample ids are whole numbers; found {ids!r}. Give for example range(100).")
+        rows = said.astype(np.int64).reshape(-1)
         outside = rows[(rows < 0) | (rows >= len(self))]
         if outside.size:
             raise BadInput(f"{self.name} has samples 0 to {len(self) - 1} here; asked for {outside[0]}: {self.missing}")

@@ -24,7 +24,7 @@ from torch.nn import functional as F
 
 from antiadv.core.ball import per_row
 from antiadv.core.defence import Defence
-from antiadv.core.door import check_float, check_shape
+from antiadv.core.door import check_float, check_shape, check_slope
 from antiadv.core.errors import BadInput
 
 
@@ -105,6 +105,7 @@ class AntiAdversary(Defence):
             return traced
         z = z.requires_grad_()
         s = self._classify(z)
+        check_slope(s)
         y = s.detach().argmax(1) if y is None else y
         (g,) = torch.autograd.grad(_ce(s, y), z)
         return g, y

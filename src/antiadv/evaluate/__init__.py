@@ -15,8 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from antiadv import attacks
-from antiadv.core.attack import Attack
+from antiadv.core.attack import Attack, check_kind
 from antiadv.core.ball import Ball
+from antiadv.core.door import check_float
 from antiadv.core.errors import BadInput
 from antiadv.core.threat import Access, Threat
 from antiadv.evaluate.cell import LOOKS, Cell, Receipt, Record
@@ -82,11 +83,14 @@ def attack(
     compiled for it first, which takes a minute and pays on long runs; the judge looks in float32, at the network as it
     stands, and at a randomised defence `looks` times: it is right where more than half of them are.
     """
+    check_float(x)
     chosen = attacks.parse(attack) if isinstance(attack, str) else attack
+    check_kind(chosen)
     threat = Threat(ball, chosen.access if access is None else access, queries, targeted)
     ids = torch.arange(len(x)) if ids is None else ids
     here = engine(x.device, batch, precision, compiled)
-    z, records, receipt = confront(model, chosen, threat, x, y, ids, seed, here, looks=looks)
+    with torch.inference_mode(False):  # whoever calls may be in it, and there are no gradients inside
+        z, records, receipt = confront(model, chosen, threat, x, y, ids, seed, here, looks=looks)
     return Outcome(z, records, threat, receipt)
 
 

@@ -79,7 +79,8 @@ class Cell:
         """The command that makes this cell's records again."""
         said = ["--data", data.canonical(self.data), "--model", models.canonical(self.model)]
         said += ["--defence", self.defence, "--attack", self.attack, "--threat", str(self.threat)]
-        said += ["--samples", f"{self.samples.start}:{self.samples.stop}"]
+        samples = self.samples if self.samples.step > 0 else self.samples[::-1]
+        said += ["--samples", f"{samples.start}:{samples.stop}"]
         said += ["--seed", str(self.seed)] if self.seed else []
         said += ["--precision", self.precision] if self.precision != "float32" else []
         said += ["--looks", str(self.looks)] if self.own_looks else []
@@ -93,6 +94,8 @@ def key_of(identity: Identity) -> str:
 def make_threat(threat: Threat | str, attack: Attack) -> Threat:
     """A threat, or its text with the access left out: then what the attack needs. Checked against the attack."""
     value = parse_threat(threat, attack.access) if isinstance(threat, str) else threat
+    if not isinstance(value, Threat):
+        raise BadInput(f"a threat is a Threat, or a text such as linf:8/255; found {value!r}. Give one of these.")
     check_attack(attack, value)
     return value
 
@@ -153,8 +156,8 @@ class Receipt:
     """`forwards` and `backwards` are images through the base network, the judge's included: what the defender paid.
 
     `agreement` is the share of the clean and attacked images on which the precision that searched gives the judge's
-    label; `checks` counts the images about which the judge was asked in the middle of a search, `again` the samples that
-    were searched again in float32, since search and judge parted in the end. `compiled`: how the network was run.
+    label; `checks` counts the images about which the judge was asked in the middle of a search, `again` the samples
+    that were searched again in float32, since search and judge parted in the end. `compiled`: how the network was run.
     """
 
     seconds: float

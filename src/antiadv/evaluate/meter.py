@@ -42,6 +42,8 @@ class Meter:
         _OPEN.remove(self)
 
     def _count(self, module: nn.Module, args: tuple[Any, ...], s: Tensor) -> None:
+        if not isinstance(s, Tensor):
+            return  # no classifier, as whoever asked it will say
         self.forwards += len(s)
         if s.requires_grad:
             s.register_hook(self._back)

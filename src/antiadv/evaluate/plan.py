@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Set
 
 from antiadv import attacks, defences
 from antiadv.core import spec
-from antiadv.core.attack import Attack
+from antiadv.core.attack import Attack, check_kind
 from antiadv.core.defence import Randomised
+from antiadv.core.door import check_whole
 from antiadv.core.errors import BadInput
 from antiadv.core.threat import Threat
 from antiadv.evaluate.cell import LOOKS, Cell, Job, make_threat, normal_attack, parse_samples
@@ -40,14 +41,24 @@ def make_cell(
     `looks` is how often a randomised defence is judged. Any other model is looked at once, so that its cell is the
     same however many were asked for.
     """
+    for name, said in (("model", model), ("defence", defence), ("data", data)):
+        if not isinstance(said, str):
+            raise BadInput(
+                f"a cell names its {name} in text; found {type(said).__name__}. Use antiadv.attack or antiadv.verdict "
+                "for what is in hand, or give it a name in a World."
+            )
     world = World() if world is None else world
     attack = attacks.parse(attack) if isinstance(attack, str) else attack
+    check_kind(attack)
     threat = make_threat(threat, attack)
     if threat.targeted:
         raise BadInput(
             "a cell's threat cannot be targeted, for a data set names no targets; use antiadv.attack instead."
         )
     samples = parse_samples(samples) if isinstance(samples, str) else samples
+    if not isinstance(samples, range):
+        raise BadInput(f"a cell's samples are a range, or a text such as 0:100; found {samples!r}. Give range(100).")
+    check_whole(seed=seed)
     if not samples:
         raise BadInput(f"a cell needs at least one sample; found {samples}. Give for example range(100).")
     dataset = world.data(data)

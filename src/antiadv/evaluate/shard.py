@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from antiadv import attacks
 from antiadv.core.attack import Attack, check_attack
 from antiadv.core.defence import base_of
-from antiadv.core.door import check_base, check_images, check_labels, check_scores
+from antiadv.core.door import check_base, check_images, check_labels, check_scores, check_whole
 from antiadv.core.draws import Draws
 from antiadv.core.errors import BadInput
 from antiadv.core.oracle import Eager, Engine, Ledger, Oracle
@@ -65,11 +65,15 @@ def confront(
     check_labels(y, x)
     check_attack(attack, threat)
     check_looks(looks)
-    if ids.shape != y.shape:
-        raise BadInput(f"ids must number the images, one each ({len(x)}); found {tuple(ids.shape)}. Or leave them out.")
+    check_whole(seed=seed)
+    if not isinstance(ids, Tensor) or ids.is_floating_point() or ids.shape != y.shape:
+        found = f"{ids.dtype} {tuple(ids.shape)}" if isinstance(ids, Tensor) else type(ids).__name__
+        raise BadInput(
+            f"ids must be whole numbers in a tensor, one for each image ({len(x)}); found {found}. Or leave them out."
+        )
     engine = Eager() if engine is None else engine
     judge = engine.judge(model)
-    x, y, ids = x.detach().clamp(0, 1), y.to(x.device).long(), ids.to(x.device)
+    x, y, ids = x.detach().clamp(0, 1), y.to(x.device, torch.int64, copy=True), ids.to(x.device)
     with Meter(base_of(model)) as meter:
         dice = Draws.of(seed, ids)
 

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from antiadv.core.defence import base_of
-from antiadv.core.door import check_base
+from antiadv.core.door import check_base, check_float, check_whole
 from antiadv.core.draws import Draws
 from antiadv.core.errors import BadInput
 from antiadv.core.losses import Loss
@@ -58,6 +58,7 @@ class Fast:
         tuned: bool = False,
         plain: bool = False,
     ) -> None:
+        check_whole(batch=batch)
         if batch < 1:
             raise BadInput(f"a batch needs at least one image; found {batch}. Give for example --batch 256.")
         check_precision(precision)
@@ -242,6 +243,7 @@ class Replayed(nn.Module):
         self._engine = Fast(batch, precision, least=1, compiled=compiled, tuned=True)
 
     def forward(self, x: Tensor) -> Tensor:
+        check_float(x)  # scores come in the type of the images: of bytes they would be bytes
         return self._engine.scores(self.model, x)
 
 

@@ -26,7 +26,7 @@ def find_device(said: str | torch.device | None) -> torch.device:
     """The device that a text names; by default a GPU where there is one."""
     device = said or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        return torch.empty(0, device=device).device
+        return torch.zeros(1, device=device).cpu().to(device).device  # `meta` gives no number back
     except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts
         raise BadInput(f"{device} cannot be used as a device here; say cpu, or cuda where there is a GPU.") from error
 

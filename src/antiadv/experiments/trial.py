@@ -25,8 +25,9 @@ from antiadv import attacks, defences
 from antiadv.core import spec
 from antiadv.core.ball import Ball, Linf
 from antiadv.core.defence import TRANSFERS, Defence, Randomised
+from antiadv.core.door import check_images, check_labels
 from antiadv.core.errors import BadInput
-from antiadv.core.threat import Threat
+from antiadv.core.threat import Access, Threat
 from antiadv.evaluate import attack as confront
 from antiadv.evaluate.cell import Cell, Record
 from antiadv.evaluate.meter import Meter
@@ -223,13 +224,16 @@ def verdict(
     """
     if len(x) == 0 or len(x) != len(y):
         raise BadInput(f"a verdict needs images and a label for each; found {len(x)} and {len(y)}. Pass at least one.")
+    check_images(x)
+    check_labels(y, x)
     if defence == defences.BARE:
         raise BadInput("a verdict compares a defence with the bare classifier; name one, for example anti_adversary.")
     defended = defences.wrap(defence, model) if isinstance(defence, str) else defence
     if not isinstance(defended, Defence) or defended.base is not model:
         raise BadInput("the defence does not wrap this model; make it of the same one, or give its text.")
     sides = {defences.BARE: model, _text(defended): defended}
-    tried = battery(Linf(8 / 255) if ball is None else ball, defended, queries)
+    limits = Threat(Linf(8 / 255) if ball is None else ball, Access.SCORES, queries)
+    tried = battery(limits.ball, defended, queries)
     found: dict[tuple[str, str], list[Record]] = {(d, a): [] for a, _ in tried for d in sides}
     start = time.monotonic()
 

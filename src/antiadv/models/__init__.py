@@ -110,8 +110,11 @@ def _imported(text: str) -> nn.Module:
         with _current_directory_importable(), torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(0)
             make = importlib.import_module(where)
+            torch.default_generator.manual_seed(0)  # an import may draw too, and happens once
             for part in name.split("."):
                 make = getattr(make, part)
+            if isinstance(make, nn.Module):
+                raise BadInput(f"{text!r} is a network already; name a function without arguments that returns it")
             network = make()  # type: ignore[operator]  # whether it is callable is the user's affair: see below
     except ModuleNotFoundError as error:
         if error.name is None or not f"{where}.".startswith(f"{error.name}."):

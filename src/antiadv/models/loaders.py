@@ -85,8 +85,10 @@ def _from_folders(stem: str, variant: str, folders: list[Path], place: str) -> n
 
 def _from_file(path: Path, architecture: str | None) -> nn.Module:
     """Weights into the network its card describes; where there is a card, both digests must be as it says."""
+    if not path.is_file():
+        raise BadInput(f"{path} is not a file; give the path of a checkpoint")
     card = read_card(_card_of(path)) if _card_of(path).is_file() else None
-    if card is not None and path.is_file() and file_digest(path) != card.file["digest"]:
+    if card is not None and file_digest(path) != card.file["digest"]:
         raise BadInput(
             f"{path} is not the file its card describes: its digest is {file_digest(path)}, "
             f"{card.file['digest']} is due; get both again"
