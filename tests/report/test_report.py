@@ -179,6 +179,19 @@ def test_a_defence_that_falls_to_the_adaptive_attack_is_no_answer(tmp_path: Path
     )
 
 
+@pytest.mark.parametrize(("wrong", "said"), [(5, False), (6, True), (20, True)])
+def test_what_a_defence_costs_in_clean_accuracy_is_said_first(tmp_path: Path, wrong: int, said: bool):
+    """Six samples of 40 that only the defence gets wrong are p = 0.03; five are p = 0.06."""
+    put(tmp_path, cell("square"), 30)
+    facts = [record(i, **({"clean": 5, "attacked": 5} if i < wrong else {})) for i in range(40)]
+    Store(tmp_path).append(cell("square", defence=ANTI), facts, RECEIPT)
+    found = sentence(tmp_path)
+    assert ("of clean accuracy" in found) == said
+    if wrong == 20:
+        start = f"On {MODEL}, anti_adversary costs 50.0 points [32.8, 64.8] (p 2e-06) of clean accuracy, and gains +2"
+        assert found.startswith(start)
+
+
 @pytest.mark.parametrize(
     ("bare", "defended", "end"),
     [

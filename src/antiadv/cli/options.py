@@ -18,7 +18,9 @@ Defence = Annotated[
 ]
 Attack = Annotated[str, typer.Option("--attack", help="An attack, such as square or pgd:steps=40.")]
 Threat = Annotated[str, typer.Option("--threat", help="Radius and budget: linf:8/255,queries=1000 or l2:0.5.")]
-Data = Annotated[str, typer.Option("--data", help="A data set: cifar10, cifar100, imagenet, each with dir=FOLDER.")]
+Data = Annotated[
+    str, typer.Option("--data", help="cifar10, cifar100, imagenet or nips2017, each with dir=FOLDER; or arrays:FILE.")
+]
 Samples = Annotated[str, typer.Option("--samples", help="Which samples, START:STOP.")]
 Shard = Annotated[
     int, typer.Option("--shard", help="Samples stored at once; at most so many are lost if it is killed.")

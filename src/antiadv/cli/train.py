@@ -21,7 +21,7 @@ def command(
     model: Annotated[str, typer.Option("--model", help="An architecture: preact18:width=16, wrn:depth=16,widen=4.")],
     out: Annotated[Path, typer.Option("--out", help="The file of weights; its card is written beside it.")],
     epochs: Annotated[int, typer.Option("--epochs", help="Passes over the data, all phases together.")],
-    data: options.Data = "cifar10",
+    data: Annotated[str, typer.Option("--data", help="cifar10 or cifar100, with dir=FOLDER.")] = "cifar10",
     batch: Annotated[int, typer.Option("--batch", help="Images per step.")] = 512,
     learning_rate: Annotated[float, typer.Option("--learning-rate")] = 0.4,
     weight_decay: Annotated[float, typer.Option("--weight-decay")] = 5e-4,

@@ -1,6 +1,7 @@
 """Data: images addressed by a stable sample id. `DATASETS` is the table of contents.
 
     load("cifar10:test")             the imported set, or the slice that comes with the package
+    load("arrays:mine.npz")          images and labels of one's own
     import_source(SOURCE, DIR)       any published form of a set, checked, to the one form we keep
 
 Sets lie in `DIRECTORY`, or where the option `dir` says: `load("cifar10:train,dir=/data")`.
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from antiadv.core import spec
 from antiadv.core.errors import BadInput
-from antiadv.data import cifar, imagenet, imported
+from antiadv.data import cifar, imagenet, imported, own
 from antiadv.data.dataset import Dataset
 from antiadv.data.imported import DIRECTORY
 
@@ -24,6 +25,7 @@ DATASETS: dict[str, Callable[..., Dataset]] = {
     "cifar100": cifar.cifar100,
     "imagenet": imagenet.imagenet,
     "nips2017": imagenet.nips2017,
+    "arrays": own.arrays,
 }
 
 
@@ -36,7 +38,7 @@ def load(text: str) -> Dataset:
 def canonical(text: str) -> str:
     """The normal form of a spec, without the folder: `cifar10` and `cifar10:dir=/data` are both `cifar10:test`."""
     read = spec.read(text, DATASETS, "data set")
-    return f"{read.name}:{read.options['split']}"
+    return f"{read.name}:{read.options['split'] if 'split' in read.options else Path(read.options['path']).name}"
 
 
 def import_source(source: Path, directory: Path, name: str | None = None) -> list[Path]:
@@ -44,8 +46,9 @@ def import_source(source: Path, directory: Path, name: str | None = None) -> lis
 
     `name` says which set it is, for sources that do not say it themselves.
     """
-    if name is not None and name not in DATASETS:
-        raise BadInput(f"no data set is called {name!r}; known: {', '.join(DATASETS)}")
+    known = [known for known in DATASETS if known != "arrays"]  # which are read where they lie
+    if name is not None and name not in known:
+        raise BadInput(f"no data set is called {name!r}; known: {', '.join(known)}")
     if not source.exists():
         raise BadInput(f"{source} does not exist; give the archive or folder of a data set")
     found: list[imported.Found | imagenet.Listed] = []

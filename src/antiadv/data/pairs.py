@@ -4,7 +4,8 @@
     x_train, y_train, x_test, y_test  in an .npz    say which set and which split a pair is
     images, labels                                  no words: the caller knows, or the digest does
 
-Images are uint8, [N, H, W, 3], [N, 3, H, W] or [N, 3072] (CIFAR's planes), labels whole numbers [N] or [N, 1].
+Images are uint8, [N, H, W, 3], [N, 3, H, W] or [N, 3072] (CIFAR's planes), labels whole numbers [N] or [N, 1]. Of one's
+own set they may have one channel too.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ Array = NDArray[np.generic]
 class Pair:
     words: frozenset[str]  # what its name says beside x and y: {"cifar10", "test"}
     title: str  # the name of its images, for messages
-    x: Bytes  # [N, H, W, 3]
+    x: Bytes  # [N, H, W, C]
     y: Ints
 
 
-def read_pairs(source: Path) -> list[Pair]:
+def read_pairs(source: Path, channels: tuple[int, ...] = (3,)) -> list[Pair]:
     """Every pair at a source; none if it holds no array with a telling name."""
     groups: dict[frozenset[str], dict[str, tuple[str, Array]]] = {}
     for title, array in _arrays(source).items():
@@ -47,22 +48,23 @@ def read_pairs(source: Path) -> list[Pair]:
             (title, _), (missing,) = *group.values(), {"images", "labels"} - set(group)
             raise BadInput(f"{source}: {title} has no partner with the {missing}; put both in one folder or one .npz")
         (title, x), (_, y) = group["images"], group["labels"]
-        images = as_images(x, f"{source}: {title}")
+        images = as_images(x, f"{source}: {title}", channels)
         pairs.append(Pair(words, f"{source}: {title}", images, as_labels(y, len(images), f"{source}: {title}")))
     return pairs
 
 
-def as_images(x: Array, where: str) -> Bytes:
-    """Any accepted layout, to [N, H, W, 3]."""
+def as_images(x: Array, where: str, channels: tuple[int, ...] = (3,)) -> Bytes:
+    """Any accepted layout, to [N, H, W, C]."""
     if x.dtype != np.uint8:
         raise BadInput(f"{where} holds {x.dtype}; images must be uint8, 0 to 255, as they were published")
     shape = x.shape
     if x.ndim == 2 and shape[1] == 3072:
         x = x.reshape(-1, 3, 32, 32)
-    if x.ndim == 4 and x.shape[1] == 3 and x.shape[3] != 3:
+    if x.ndim == 4 and x.shape[1] in channels and x.shape[3] not in channels:
         x = x.transpose(0, 2, 3, 1)
-    if x.ndim != 4 or x.shape[3] != 3 or len(x) == 0:
-        raise BadInput(f"{where} has shape {shape}; images are [N, H, W, 3], [N, 3, H, W] or [N, 3072]")
+    if x.ndim != 4 or x.shape[3] not in channels or len(x) == 0:
+        last = " or ".join(map(str, channels))
+        raise BadInput(f"{where} has shape {shape}; images are [N, H, W, {last}], [N, {last}, H, W] or [N, 3072]")
     return x.astype(np.uint8, copy=False)
 
 

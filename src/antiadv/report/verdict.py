@@ -1,7 +1,8 @@
 """The verdict: what a defence gains against attackers who ask, and what is left against one who has it.
 
     levels(rows)      →  for each model, defence, ball and level of access, the gain and the ratio of median queries
-    verdict(rows)     →  one plain sentence per model and defence, the adaptive attack's word last
+    verdict(rows)     →  one plain sentence per model and defence, the adaptive attack's word last; first, what the
+                         defence costs in clean accuracy, where that is more than chance explains
     confidence(rows)  →  one plain sentence per model and defence on what it does to the scores of clean images
 
 Gains are in points of robust accuracy against the bare classifier, on the same samples. Of several attacks at one level
@@ -22,7 +23,17 @@ from typing import Any
 from antiadv.core.ball import Ball
 from antiadv.core.threat import Access
 from antiadv.report.flags import stands
-from antiadv.report.measures import Calibration, Difference, Ratio, calibration, difference, paired, soonest_ratio
+from antiadv.report.measures import (
+    Calibration,
+    Difference,
+    Ratio,
+    calibration,
+    difference,
+    paired,
+    paired_by,
+    right,
+    soonest_ratio,
+)
 from antiadv.report.table import Row, bare_cell, level
 from antiadv.report.temperature import Digests
 
@@ -33,6 +44,7 @@ WHO = {
     Access.INTERNALS: "an attacker who knows the defence",
 }
 
+LEVEL = 0.05  # of a test
 MUCH = 0.10  # what an interval must exclude before a gain is called none
 NO_ANSWER = "it is no answer to an adaptive attacker"
 
@@ -112,11 +124,18 @@ def verdict(rows: Sequence[Row]) -> list[str]:
     groups: dict[tuple[str, str, str], list[Level]] = {}
     for part in levels(rows):
         groups.setdefault((part.data, part.model, part.defence), []).append(part)
-    several = len({data for data, _, _ in groups}) > 1
-    return [_sentence(f"{m} ({x})" if several else m, d, found) for (x, m, d), found in groups.items()]
+    several, spoken = len({data for data, _, _ in groups}) > 1, _spokesmen(rows)
+    return [
+        _sentence(f"{m} ({x})" if several else m, d, found, _clean(spoken[x, m, d]))
+        for (x, m, d), found in groups.items()
+    ]
 
 
-def _sentence(model: str, defence: str, found: Sequence[Level]) -> str:
+def _clean(pair: Pair) -> Difference:
+    return paired_by(pair[0].records, pair[1].records, right)
+
+
+def _sentence(model: str, defence: str, found: Sequence[Level], clean: Difference) -> str:
     balls = len({part.ball for part in found}) > 1
 
     def name(part: Level) -> str:
@@ -131,6 +150,8 @@ def _sentence(model: str, defence: str, found: Sequence[Level]) -> str:
     ]
     adaptive = [part for part in found if part.access == Access.INTERNALS]
     said = f"gains {_listed(asking)}" if asking else "was attacked by nobody who merely asks"
+    if clean.value < 0 and clean.p <= LEVEL:
+        said = f"costs {_points(clean, signed=False)} of clean accuracy, and {said}"
     first = f"On {model}, {defence} {said}"
     if not adaptive:
         return f"{first}; no adaptive attack was run, so this says nothing of an attacker who knows the defence."
@@ -139,8 +160,11 @@ def _sentence(model: str, defence: str, found: Sequence[Level]) -> str:
     return f"{first}; against {WHO[Access.INTERNALS]} {name(last)} it gains {_points(g)}{_comment(g)}."
 
 
-def _points(g: Difference) -> str:
-    return f"{100 * g.value:+.1f} points [{100 * g.low:+.1f}, {100 * g.high:+.1f}] (p {_p(g.p)})"
+def _points(g: Difference, signed: bool = True) -> str:
+    """A gain with its sign, or a loss without."""
+    ends = (g.value, g.low, g.high) if signed else (-g.value, -g.high, -g.low)
+    value, low, high = (f"{100 * v:{'+' if signed else ''}.1f}" for v in ends)
+    return f"{value} points [{low}, {high}] (p {_p(g.p)})"
 
 
 def _p(p: float) -> str:
@@ -156,7 +180,7 @@ def _cost(ratio: Ratio | None) -> str:
 
 def gained(g: Difference) -> bool:
     """More than chance explains."""
-    return g.value > 0 and g.p <= 0.05
+    return g.value > 0 and g.p <= LEVEL
 
 
 def unsure(g: Difference) -> bool:
@@ -207,6 +231,14 @@ def confidence(rows: Sequence[Row], scaled: Mapping[Digests, Calibration] | None
     `scaled` is what is known of scaling by a temperature: `report/temperature.py`.
     """
     cheap = scaled or {}
+    return [
+        Confidence(*place, *_common(*pair), cheap.get((pair[0].cell.weights, pair[0].cell.images)))
+        for place, pair in _spokesmen(rows).items()
+    ]
+
+
+def _spokesmen(rows: Sequence[Row]) -> dict[tuple[str, str, str], Pair]:
+    """For each data set, model and defence the pair with the most samples: what speaks for its clean images."""
     bare = {r.cell: r for r in rows}
     best: dict[tuple[str, str, str], Pair] = {}
     for r in rows:
@@ -214,10 +246,7 @@ def confidence(rows: Sequence[Row], scaled: Mapping[Digests, Calibration] | None
             place = r.cell.data, r.cell.model, r.cell.defence
             if place not in best or len(r.records) > len(best[place][1].records):
                 best[place] = (before, r)
-    return [
-        Confidence(*place, *_common(*pair), cheap.get((pair[0].cell.weights, pair[0].cell.images)))
-        for place, pair in best.items()
-    ]
+    return best
 
 
 def _common(bare: Row, defended: Row) -> tuple[Calibration, Calibration]:

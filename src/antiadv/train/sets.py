@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from antiadv.core import spec
+from antiadv.core.errors import BadInput
 from antiadv.data import DATASETS, Dataset
 
 
@@ -57,5 +58,7 @@ def images(x: Tensor) -> Tensor:
 
 def _split(text: str, split: Literal["train", "test"]) -> Dataset:
     asked = spec.read(text, DATASETS, "data set")
+    if "split" not in asked.options:
+        raise BadInput(f"training needs a set with a train and a test split; {text} has none. Use cifar10 or cifar100.")
     dataset: Dataset = asked.factory(**{**asked.options, "split": split})
     return dataset
