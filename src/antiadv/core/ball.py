@@ -47,10 +47,10 @@ class Ball:
         return f"{'linf' if self.p == math.inf else 'l2'}:{show_number(float(self.eps))}"
 
     def distance(self, x: Tensor, z: Tensor) -> Tensor:
-        d = (z.double() - x).flatten(1)
+        d = z.to(torch.float64, copy=True).sub_(x).flatten(1)
         if d.shape[1] == 0:
             return d.new_zeros(len(d))
-        return d.abs().amax(1) if self.p == math.inf else d.square().sum(1).sqrt()
+        return d.abs_().amax(1) if self.p == math.inf else d.square_().sum(1).sqrt_()
 
     @cached_property  # asked for every record of a report
     def reach(self) -> float:

@@ -85,16 +85,17 @@ class Boundary:
 
 
 def propose(x: Tensor, z: Tensor, dice: Draws, around: Tensor, towards: Tensor) -> tuple[Tensor, Tensor]:
-    """q of (1) and w of (2)."""
+    """q of (1) and w of (2). In place where it may be: on a CPU memory is what these cost."""
     d = z - x
     r = per_row(_norm(d), d)
     n = dice.normal(*x.shape[1:]).to(x)
-    n = n - per_row((n * d).flatten(1).sum(1), d) / r**2 * d
-    n = n * (per_row(around.to(x), x) * r / per_row(_norm(n), n))
-    q = (x + (d + n) / per_row((1 + around**2).sqrt().to(x), x)).clamp(0, 1)
-    left = per_row(_norm(q - x), x)
-    w = q + (per_row(towards.to(x), x) * r + left - r).clamp_min(0) / left * (x - q)
-    return q, w.clamp(0, 1)
+    n = n.sub_(per_row((n * d).flatten(1).sum(1), d) / r**2 * d)
+    n = n.mul_(per_row(around.to(x), x) * r / per_row(_norm(n), n))
+    q = n.add_(d).div_(per_row((1 + around**2).sqrt().to(x), x)).add_(x).clamp_(0, 1)
+    back = x - q
+    left = per_row(_norm(back), x)
+    w = back.mul_((per_row(towards.to(x), x) * r + left - r).clamp_min_(0) / left).add_(q)
+    return q, w.clamp_(0, 1)
 
 
 def _norm(d: Tensor) -> Tensor:
