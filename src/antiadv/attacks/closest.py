@@ -3,7 +3,8 @@
     offer(rows, z, labels)    keep z where it fools and is closer;  → which of the rows go on
     going(rows)               solvent, and with no fooling image in the ball; without a radius, while solvent
 
-By rows, for those who ask about some samples now and others then; where all go on together, `Survivors` do it.
+By rows, in order and each once, for those who ask about some samples now and others then; where all go on together,
+`Survivors` do it.
 """
 
 from __future__ import annotations
@@ -50,8 +51,17 @@ class Closest:
 
     def keep(self, rows: Tensor, z: Tensor, fooled: Tensor, distance: Tensor) -> None:
         closer = fooled & (distance < self.distance[rows])
-        self.z[rows] = torch.where(per_row(closer, z), z, self.z[rows])
+        kept = torch.where(per_row(closer, z), z, taken(self.z, rows))
+        if len(rows) == len(self.z):
+            self.z = kept
+        else:
+            self.z[rows] = kept
         self.distance[rows] = torch.where(closer, distance, self.distance[rows])
+
+
+def taken(t: Tensor, rows: Tensor) -> Tensor:
+    """These rows of t, in order and each once: t itself where that is all of them, which moves no image."""
+    return t if len(rows) == len(t) else t[rows]
 
 
 def enough(ball: Ball) -> float:

@@ -28,6 +28,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from antiadv.attacks.closest import taken
 from antiadv.attacks.decision_based.nearest import Nearest
 from antiadv.core.ball import Ball, per_row
 from antiadv.core.door import at_least
@@ -71,7 +72,7 @@ class Boundary:
             rows = rows[nearest.going(rows) & (around[rows] >= CONVERGED)]
             if not len(rows):
                 break
-            q, w = propose(x[rows], nearest.z[rows], draws[rows].fold(t), around[rows], towards[rows])
+            q, w = propose(taken(x, rows), taken(nearest.z, rows), draws[rows].fold(t), around[rows], towards[rows])
             if t % LOOK == 0:
                 q_counts.add(rows, nearest.ask(rows, q))
             w_counts.add(rows, nearest.ask(rows, w))

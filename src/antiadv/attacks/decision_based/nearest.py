@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from antiadv.attacks.closest import Closest
+from antiadv.attacks.closest import Closest, taken
 from antiadv.core.ball import Ball, per_row
 from antiadv.core.draws import Draws
 from antiadv.core.oracle import Oracle
@@ -56,7 +56,7 @@ class Nearest:
         on = fooled.nonzero().squeeze(1)
         if len(on) < len(rows):
             rows, z = rows[on], z[on]
-        far = self.ball.distance(self.x[rows], z)
+        far = self.ball.distance(taken(self.x, rows), z)
         fools = self._closest.checked(rows, z, self.oracle.fooled(self.oracle[rows].labels(z), self._y[rows]), far)
         self._closest.keep(rows, z, fools, far)
         fooled[on] = fools
