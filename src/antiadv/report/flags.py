@@ -21,7 +21,7 @@ from antiadv import defences
 from antiadv.core.threat import Access
 from antiadv.evaluate.cell import Cell, Record
 from antiadv.report.measures import Difference, Share, difference, share, standing
-from antiadv.report.table import Row, level
+from antiadv.report.table import Row, bare_cell, level
 
 LEVEL = 0.05  # of all of a rule's tests together
 ZEROS, DRAWS = 0.05, 0.05  # the share of samples whose gradient vanishes, whose label turns with the dice
@@ -169,7 +169,7 @@ def worse_than_bare(rows: Sequence[Row]) -> Iterator[Flag]:
         bare = {_arena(r): group for group in _groups(rows, _arena) for r in group if r.cell.defence == defences.BARE}
         for group in _groups([r for r in rows if r.cell.defence != defences.BARE], _arena):
             first = group[0].cell
-            alone = bare.get(_arena(dataclasses.replace(group[0], cell=_without(first))), [])
+            alone = bare.get(_arena(dataclasses.replace(group[0], cell=bare_cell(first))), [])
             both = set(map(_armed, group)) & set(map(_armed, alone))
             before, after = ([r for r in some if _armed(r) in both] for some in (alone, group))
             d = _compare(before, after) if both else None
@@ -211,11 +211,6 @@ def _arena(r: Row) -> Hashable:
 def _armed(r: Row) -> Hashable:
     """An attack with its budget and its dice: with more of either it may break more."""
     return r.cell.attack, r.cell.threat, r.cell.seed
-
-
-def _without(cell: Cell) -> Cell:
-    """The same, of the bare classifier."""
-    return dataclasses.replace(cell, defence=defences.BARE)
 
 
 def _groups(rows: Sequence[Row], key: Callable[[Row], Hashable]) -> list[list[Row]]:
