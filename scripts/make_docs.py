@@ -390,11 +390,10 @@ turn, each repeated; and what each side reached, judged by the same code. This p
   comes as close, without what is allowed: the two then differ in what they send, not in what they reach.
 - Ours as it stands asks a copy of the network whose weights suit the device. *compiled* is ours on a network compiled
   first, which is not the default; *half* and *mixed* besides search with 16-bit numbers inside (`--precision`), while
-  theirs runs as stated. All are judged in float32 by the network itself; a search asks it about an image that fools
-  before it ends there, or in older runs began again in float32 where the two parted, within the time and the passes
-  that are shown. *once* is what is needed before the first run and then kept, as a share of one run: compilation, on a
-  GPU graphs too; it is not in the ratio. A target counts as met by ours as it stands, where that was run, and else by
-  any side that was.
+  theirs runs as stated. All are judged in float32 by the network itself, and where a search and it part in the end the
+  sample is searched again in float32, within the time and the passes that are shown. *once* is what is needed before
+  the first run and then kept, as a share of one run: compilation, on a GPU graphs too; it is not in the ratio. A target
+  counts as met by ours as it stands, where that was run, and else by any side that was.
 
 {summary}
 {sections}

@@ -38,10 +38,10 @@ is a function of the records in `results/`, and `antiadv reproduce NAME` runs wh
   the same ball and of an attack that knows the defence (`antiadv list attacks`, `adaptive`). Its gain is against the
   bare network under the same attacks.
 - **Precision**: attacks may search in a coarser precision than float32, the judge decides in float32 always. Where the
-  two part in the end, that sample is searched again from the start, in float32; in newer cells the search has asked the
-  judge before. (Cells searched in tf32 are older than either rule: a few samples may stand there that would fall. How
-  often search and judge gave one label is in each receipt.) Where a cell is stored in several precisions, the one with
-  the most samples counts, of equals the finest; each table says which it was.
+  two part in the end, that sample is searched again from the start, in float32. (Cells searched in tf32 are older than
+  that rule: a few samples may stand there that would fall. How often search and judge gave one label is in each
+  receipt.) Where a cell is stored in several precisions, the one with the most samples counts, of equals the finest;
+  each table says which it was.
 - **Settings** are the paper's where it states them; where it is silent, the choice stands below the table.
 
 ## Claim by claim
