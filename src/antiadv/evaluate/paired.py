@@ -30,11 +30,16 @@ def pair_narrow(twin: nn.Module) -> None:
 
 
 def is_narrow(m: nn.Conv2d) -> bool:
-    """Whether a convolution is of the kind that gains, and no more than one: nobody else's idea of a convolution."""
-    (height, width), plain = m.kernel_size, type(m)._conv_forward is nn.Conv2d._conv_forward
+    """Whether a convolution is of the kind that gains."""
+    height, width = m.kernel_size
     shape = width == 3 and m.padding == (height // 2, 1) and m.stride[1] in (1, 2)
-    usual = m.groups == 1 and m.dilation == (1, 1) and m.padding_mode == "zeros" and "weight" in m._parameters
-    return plain and shape and usual and m.in_channels in INNER and m.out_channels in OUTER
+    return is_usual(m) and shape and m.in_channels in INNER and m.out_channels in OUTER
+
+
+def is_usual(m: nn.Conv2d) -> bool:
+    """Whether a convolution is no more than one: nobody else's idea of it."""
+    plain = type(m)._conv_forward is nn.Conv2d._conv_forward and "weight" in m._parameters
+    return plain and m.groups == 1 and m.dilation == (1, 1) and m.padding_mode == "zeros"
 
 
 def paired(w: Tensor, stride: int) -> Tensor:

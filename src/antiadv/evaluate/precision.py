@@ -18,7 +18,7 @@ import torch
 from antiadv.core.errors import BadSpec
 
 PRECISIONS = ("float32", "tf32", "half", "mixed")
-_INSIDE = {"half": torch.float16, "mixed": torch.bfloat16}
+SHORT = {"half": torch.float16, "mixed": torch.bfloat16}  # 16 bits inside
 
 
 def check_precision(precision: str) -> None:
@@ -29,7 +29,7 @@ def check_precision(precision: str) -> None:
 @contextlib.contextmanager
 def switched(precision: str, device: torch.device) -> Iterator[None]:
     """Inside, this precision holds; afterwards what held before."""
-    inside = _INSIDE.get(precision)
+    inside = SHORT.get(precision)
     if device.type != "cuda":
         with torch.autocast(device.type, inside or torch.bfloat16, enabled=inside is not None):
             yield

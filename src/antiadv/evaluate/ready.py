@@ -6,7 +6,9 @@ behind(g, f')                                →  the defence g in front of f' i
 channels last   how tensor cores and CPUs want a convolution's weights: a copy of f, whose later changes are not seen
 compiled        on request, for any number of images: half a minute, which pays on long runs
 folded          batch norms that follow a convolution, seen on the image x (`folded.py`)
-in pairs        narrow convolutions with 16 bits on a GPU: two columns of an image as one (`paired.py`)
+16 bits         on a GPU, for `half` and `mixed`: narrow convolutions of pairs of columns (`paired.py`), strided ones of
+                neighbours (`strided.py`), weights that need no rounding at each pass; compiled, a rectifier is part of
+                the convolution before it (`fused.py`)
 half            float16 inside, by autocast, with gradients of any size
 mixed           bfloat16 inside, by autocast, but for the end of the network
 """
@@ -23,8 +25,13 @@ from torch import Tensor, nn
 from antiadv.core.ball import per_row
 from antiadv.core.defence import Defence
 from antiadv.evaluate.folded import fold_norms
-from antiadv.evaluate.paired import pair_narrow
+from antiadv.evaluate.fused import graph_pass
+from antiadv.evaluate.paired import is_usual, pair_narrow
+from antiadv.evaluate.precision import SHORT
+from antiadv.evaluate.strided import join_strides
+from antiadv.models.layers import Conv
 
+PLAIN = (nn.Conv2d.forward, Conv.forward)
 KINDS = 128  # of code for one family: each network's own, with gradients and without, for 1, 2 and 16 images
 
 
@@ -36,15 +43,17 @@ def prepared(
     if ready is not base and not works(ready):
         ready = base
     sober = not any(getattr(m, "uncompilable", False) for m in base.modules())  # it rolls no dice
+    on_gpu = any(p.is_cuda for p in base.parameters())
     if ready is not base:
         if sober:
             fold_norms(ready, x)
+        if precision in SHORT and on_gpu:
+            short = shortened(ready, SHORT[precision])
+            ready = short if works(short) else ready
         if precision == "mixed":
             refine_head(ready)
-        if precision in ("half", "mixed") and any(p.is_cuda for p in base.parameters()):
-            pair_narrow(ready)
     if compiled and sober:
-        ready = _Compiled(ready, frozen=not any(p.is_cuda for p in base.parameters()), last=ready is not base)
+        ready = _Compiled(ready, frozen=not on_gpu, last=ready is not base)
     return Half(ready) if precision == "half" else ready
 
 
@@ -52,6 +61,17 @@ def gains(base: nn.Module, precision: str) -> bool:
     """Whether channels last are faster: for convolutions on tensor cores, and on a CPU, which has none for float64."""
     kinds = {p.device.type for p in base.parameters() if p.ndim == 4 and p.dtype != torch.float64}
     return "cpu" in kinds or ("cuda" in kinds and precision != "float32")
+
+
+def shortened(twin: nn.Module, dtype: torch.dtype) -> nn.Module:
+    """A copy whose convolutions suit tensor cores with 16 bits, and whose weights have them."""
+    short = channels_last(twin)
+    pair_narrow(short)
+    join_strides(short)
+    for m in short.modules():
+        if isinstance(m, nn.Conv2d) and is_usual(m) and type(m).forward in PLAIN:  # nobody makes other weights of these
+            m.to(dtype)
+    return short
 
 
 def behind(model: nn.Module, base: nn.Module) -> nn.Module:
@@ -82,7 +102,8 @@ class _Compiled(nn.Module):
         config.donated_buffer = False  # for all of the process: a Jacobian goes back through one pass several times
         dynamo.recompile_limit = max(KINDS, dynamo.recompile_limit)  # beyond it nothing is compiled
         self.net, self.training, self._mark, self._last = net, False, maybe_mark_dynamic, last
-        self._run: Callable[[Tensor], Tensor] = torch.compile(net.forward)
+        how = {} if frozen else {"post_grad_custom_pre_pass": graph_pass()}
+        self._run: Callable[[Tensor], Tensor] = torch.compile(net.forward, options=how)
         self._frozen = torch.compile(net.forward, options={"freezing": True}) if frozen else self._run
 
     def forward(self, x: Tensor) -> Tensor:
