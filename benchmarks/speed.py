@@ -62,7 +62,8 @@ from antiadv.core.attack import Attack
 from antiadv.core.ball import L2, Linf
 from antiadv.core.draws import Draws
 from antiadv.core.errors import AntiadvError, BadInput, BadSpec
-from antiadv.core.oracle import Eager, Engine, Ledger, Oracle
+from antiadv.core.ledger import Ledger
+from antiadv.core.oracle import Eager, Engine, Oracle
 from antiadv.core.threat import Access, Threat
 from antiadv.evaluate import speed
 from antiadv.evaluate.judge import look, records, tidy

@@ -17,7 +17,8 @@ from antiadv.attacks.survivors import Survivors
 from antiadv.core.ball import Ball
 from antiadv.core.draws import Draws
 from antiadv.core.errors import BadSpec
-from antiadv.core.oracle import Eager, Ledger, Oracle
+from antiadv.core.ledger import Ledger
+from antiadv.core.oracle import Eager, Oracle
 from antiadv.core.threat import Access, Threat
 from tests.toys import small_net
 

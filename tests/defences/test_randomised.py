@@ -16,8 +16,9 @@ import antiadv
 from antiadv import Linf
 from antiadv.core.draws import Draws
 from antiadv.core.errors import BadInput
+from antiadv.core.ledger import Ledger
 from antiadv.core.losses import ce
-from antiadv.core.oracle import Eager, Ledger, Oracle
+from antiadv.core.oracle import Eager, Oracle
 from antiadv.core.threat import Access, Threat
 from antiadv.defences import wrap
 from antiadv.defences.resize_pad import ResizePad

@@ -20,7 +20,8 @@ import torch
 
 from antiadv.core.draws import Draws
 from antiadv.core.errors import AntiadvError, Unfinished
-from antiadv.core.oracle import Eager, Ledger
+from antiadv.core.ledger import Ledger
+from antiadv.core.oracle import Eager
 from antiadv.evaluate.cell import Job
 from antiadv.evaluate.judge import look
 from antiadv.evaluate.shard import JUDGE, Result, run_shard
