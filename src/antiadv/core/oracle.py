@@ -11,7 +11,7 @@
 Every image sent is charged to its sample before the model runs; more than the threat grants raises `AccessDenied`,
 more than the budget `BudgetSpent`, and nothing is run or charged then. `oracle[rows]` is the same model and the same
 ledger for those samples. Where z holds k candidates a sample (sample by sample, `len(z) = k · len(oracle)`), each is
-charged. How a request is cut into passes is the engine's business: attacks know of no batch size.
+charged. How a request is cut into passes is the engine's business (`engine.py`): attacks know of no batch size.
 
 An engine may answer in fewer digits than the judge looks with, and an attack that ends at the first image that fools
 ends where the digits matter. `exactly` gives the judge's answer for such an image, which was paid for when it was sent:
@@ -25,14 +25,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import Self
 
 import torch
 from torch import Tensor, nn
 
-from antiadv.core.door import check_shape, check_slope
 from antiadv.core.draws import Draws
+from antiadv.core.engine import Eager, Engine
 from antiadv.core.errors import AccessDenied
 from antiadv.core.ledger import Ledger
 from antiadv.core.losses import Loss, margin, negated
@@ -40,93 +39,6 @@ from antiadv.core.threat import Access, Threat
 
 UNLIMITED = 2**62
 _BESIDE = 0xBE51DE  # the dice of a model beside the one under attack
-
-
-class Engine(Protocol):
-    """How a request becomes passes. `draws`, one key per image, are the dice of a randomised model, cut with z.
-
-    `evaluate.speed` has faster ones than `Eager`.
-    """
-
-    def scores(self, model: nn.Module, z: Tensor, *, draws: Draws | None = None) -> Tensor: ...
-
-    def gradient(
-        self, model: nn.Module, z: Tensor, loss: Loss, *targets: Tensor, draws: Draws | None = None
-    ) -> tuple[Tensor, Tensor]: ...
-
-    def jacobian(self, model: nn.Module, z: Tensor, *, draws: Draws | None = None) -> tuple[Tensor, Tensor]: ...
-
-    def judge(self, model: nn.Module) -> Engine:
-        """The engine the judge looks at this model through, plain float32; itself, if it asks it so."""
-        ...
-
-
-@dataclass(frozen=True)
-class Eager:
-    """Micro-batches of at most `batch` images through the module as it stands."""
-
-    batch: int = 256
-
-    def scores(self, model: nn.Module, z: Tensor, *, draws: Draws | None = None) -> Tensor:
-        with torch.no_grad():
-            return _join([answer(model, part, d) for part, d in self._parts(z, draws)])
-
-    def gradient(
-        self, model: nn.Module, z: Tensor, loss: Loss, *targets: Tensor, draws: Draws | None = None
-    ) -> tuple[Tensor, Tensor]:
-        cuts = zip(*(t.split(self.batch) for t in (z, *targets)), strict=True)
-        parts = zip(self._parts(z, draws), cuts, strict=True)
-        pairs = [slope(model, part, d, loss, *cut) for (part, d), (_, *cut) in parts]
-        return _join([s for s, _ in pairs]), _join([g for _, g in pairs])
-
-    def jacobian(self, model: nn.Module, z: Tensor, *, draws: Draws | None = None) -> tuple[Tensor, Tensor]:
-        pairs = [slopes(model, part, d) for part, d in self._parts(z, draws)]
-        return _join([s for s, _ in pairs]), _join([j for _, j in pairs])
-
-    def judge(self, model: nn.Module) -> Eager:
-        return self
-
-    def _parts(self, z: Tensor, draws: Draws | None) -> list[tuple[Tensor, Draws | None]]:
-        parts = z.detach().split(self.batch)
-        if draws is None:
-            return [(part, None) for part in parts]
-        return [(part, Draws(keys)) for part, keys in zip(parts, draws.keys.split(self.batch), strict=True)]
-
-
-def answer(model: nn.Module, z: Tensor, draws: Draws | None) -> Tensor:
-    """One forward pass of one micro-batch: what engines are made of, with the two below."""
-    s: Tensor = model(z) if draws is None else model(z, draws)
-    check_shape(s, z)
-    return s
-
-
-def slope(model: nn.Module, z: Tensor, draws: Draws | None, loss: Loss, *targets: Tensor) -> tuple[Tensor, Tensor]:
-    with torch.inference_mode(False), torch.enable_grad():
-        z = z.clone().requires_grad_()
-        s = answer(model, z, draws)
-        check_slope(s)
-        (g,) = torch.autograd.grad(loss(s, *targets).sum(), z)  # the only sum over samples in the house
-    return s.detach(), g
-
-
-def slopes(model: nn.Module, z: Tensor, draws: Draws | None) -> tuple[Tensor, Tensor]:
-    """One forward pass, and one backward pass per class."""
-    with torch.inference_mode(False), torch.enable_grad():
-        z = z.clone().requires_grad_()
-        s = answer(model, z, draws)
-        check_slope(s)
-        each = s.sum(0).unbind()  # samples stand alone, so ∂ Σ_n s_nk / ∂z_n is sample n's own gradient
-        rows = [torch.autograd.grad(e, z, retain_graph=e is not each[-1])[0] for e in each]
-    return s.detach(), torch.stack(rows, 1)
-
-
-def _join(parts: list[Tensor]) -> Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
-
-
-def _nothing(z: Tensor) -> Tensor:
-    """Scores of no image: no model is run for them."""
-    return z.new_zeros(0, 2)
 
 
 class Oracle:
@@ -281,6 +193,11 @@ class Oracle:
     def _seen(self) -> None:
         if self._watch is not None:
             self._watch()
+
+
+def _nothing(z: Tensor) -> Tensor:
+    """Scores of no image: no model is run for them."""
+    return z.new_zeros(0, 2)
 
 
 def _occurrence(rows: Tensor) -> Tensor:

@@ -24,9 +24,9 @@ from torch import Tensor, nn
 from antiadv.core.defence import base_of
 from antiadv.core.door import check_base, check_float, check_whole
 from antiadv.core.draws import Draws
+from antiadv.core.engine import answer, slope, slopes
 from antiadv.core.errors import BadInput
 from antiadv.core.losses import Loss
-from antiadv.core.oracle import answer, slope, slopes
 from antiadv.evaluate.meter import Passes, aside, bill, metered
 from antiadv.evaluate.precision import check_precision, switched
 from antiadv.evaluate.ready import behind, gains, prepared
