@@ -48,8 +48,10 @@ from antiadv.attacks.score_based.nes import published_queries
 from antiadv.core.attack import Attack
 from antiadv.core.ball import L2, Ball, Linf
 from antiadv.core.draws import Draws
+from antiadv.core.engine import Eager, Engine
 from antiadv.core.errors import AntiadvError, BadInput
-from antiadv.core.oracle import Eager, Engine, Ledger, Oracle
+from antiadv.core.ledger import Ledger
+from antiadv.core.oracle import Oracle
 from antiadv.core.threat import Threat
 from antiadv.evaluate.cell import Record
 from antiadv.evaluate.judge import look, records, tidy

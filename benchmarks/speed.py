@@ -61,8 +61,10 @@ from antiadv.attacks.score_based.nes import published_updates
 from antiadv.core.attack import Attack
 from antiadv.core.ball import L2, Linf
 from antiadv.core.draws import Draws
+from antiadv.core.engine import Eager, Engine
 from antiadv.core.errors import AntiadvError, BadInput, BadSpec
-from antiadv.core.oracle import Eager, Engine, Ledger, Oracle
+from antiadv.core.ledger import Ledger
+from antiadv.core.oracle import Oracle
 from antiadv.core.threat import Access, Threat
 from antiadv.evaluate import speed
 from antiadv.evaluate.judge import look, records, tidy

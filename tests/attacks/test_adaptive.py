@@ -18,8 +18,9 @@ from antiadv.attacks.cascade import Cascade
 from antiadv.core.attack import Attack
 from antiadv.core.defence import TRANSFERS, Defence
 from antiadv.core.draws import Draws
+from antiadv.core.ledger import Ledger
 from antiadv.core.losses import ce, margin
-from antiadv.core.oracle import Ledger, Oracle
+from antiadv.core.oracle import Oracle
 from antiadv.core.spec import text
 from antiadv.core.threat import Access, Threat
 from antiadv.defences import wrap

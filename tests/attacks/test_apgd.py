@@ -16,8 +16,9 @@ from antiadv.attacks.white_box.apgd import APGD, checkpoints, rank, start
 from antiadv.core.ball import Ball, Linf
 from antiadv.core.draws import Draws
 from antiadv.core.errors import BadSpec
+from antiadv.core.ledger import Ledger
 from antiadv.core.losses import ce, ce_to, dlr, dlr_lead, dlr_to, gap, margin
-from antiadv.core.oracle import Ledger, Oracle
+from antiadv.core.oracle import Oracle
 from antiadv.core.threat import Access, Threat
 from tests.contract import test_attacks as contract
 from tests.toys import halfspace, small_net

@@ -14,8 +14,9 @@ from antiadv.attacks.score_based.bandits import EDGE, PUBLISHED, Bandits, Settin
 from antiadv.attacks.score_based.nes import published_updates
 from antiadv.core.draws import Draws
 from antiadv.core.errors import BadSpec
+from antiadv.core.ledger import Ledger
 from antiadv.core.losses import ce
-from antiadv.core.oracle import Ledger, Oracle
+from antiadv.core.oracle import Oracle
 from antiadv.core.threat import Access, Threat
 from tests.toys import halfspace
 

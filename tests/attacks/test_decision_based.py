@@ -25,7 +25,8 @@ from antiadv.core.ball import L2, Ball, Linf
 from antiadv.core.defence import Defence
 from antiadv.core.draws import Draws
 from antiadv.core.errors import BadInput, BadSpec
-from antiadv.core.oracle import Ledger, Oracle
+from antiadv.core.ledger import Ledger
+from antiadv.core.oracle import Oracle
 from antiadv.core.threat import Access, Threat
 from tests.toys import Halfspace, Toy, four, halfspace, sphere
 

@@ -19,8 +19,10 @@ from antiadv.attacks import parse
 from antiadv.attacks.white_box.fab import linearise
 from antiadv.attacks.white_box.projections import to_plane
 from antiadv.core.ball import L2, Ball, Linf
+from antiadv.core.engine import Eager
 from antiadv.core.errors import AccessDenied, BadSpec
-from antiadv.core.oracle import Eager, Ledger, Oracle
+from antiadv.core.ledger import Ledger
+from antiadv.core.oracle import Oracle
 from antiadv.core.threat import Access, Threat
 from tests.contract import test_attacks as contract
 from tests.toys import Halfspace, Spy, halfspace, small_net, sphere

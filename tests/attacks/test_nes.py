@@ -12,9 +12,11 @@ import antiadv
 from antiadv.attacks.score_based import nes
 from antiadv.attacks.score_based.nes import NES, estimate, published_queries, published_updates
 from antiadv.core.draws import Draws
+from antiadv.core.engine import Eager
 from antiadv.core.errors import BadSpec
+from antiadv.core.ledger import Ledger
 from antiadv.core.losses import Loss
-from antiadv.core.oracle import Eager, Ledger, Oracle
+from antiadv.core.oracle import Oracle
 from antiadv.core.threat import Access, Threat
 from tests.toys import halfspace
 

@@ -16,8 +16,10 @@ from antiadv.attacks.score_based.simba import Simba, bands, cosines, directions,
 from antiadv.attacks.survivors import Survivors
 from antiadv.core.ball import Ball
 from antiadv.core.draws import Draws
+from antiadv.core.engine import Eager
 from antiadv.core.errors import BadSpec
-from antiadv.core.oracle import Eager, Ledger, Oracle
+from antiadv.core.ledger import Ledger
+from antiadv.core.oracle import Oracle
 from antiadv.core.threat import Access, Threat
 from tests.toys import small_net
 

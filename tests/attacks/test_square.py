@@ -13,7 +13,8 @@ from antiadv.attacks.score_based import square
 from antiadv.attacks.score_based.square import Square
 from antiadv.core.ball import Ball
 from antiadv.core.draws import Draws
-from antiadv.core.oracle import Ledger, Oracle
+from antiadv.core.ledger import Ledger
+from antiadv.core.oracle import Oracle
 from antiadv.core.threat import Access, Threat
 from tests.toys import Spy, halfspace, sphere
 

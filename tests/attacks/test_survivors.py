@@ -15,7 +15,9 @@ from antiadv.attacks import parse
 from antiadv.attacks.survivors import Survivors
 from antiadv.core.ball import Ball, Linf
 from antiadv.core.draws import Draws
-from antiadv.core.oracle import Eager, Ledger, Oracle
+from antiadv.core.engine import Eager
+from antiadv.core.ledger import Ledger
+from antiadv.core.oracle import Oracle
 from antiadv.core.threat import Access, Threat
 
 N = 9

@@ -17,9 +17,11 @@ from antiadv.core.attack import Attack
 from antiadv.core.ball import Ball
 from antiadv.core.defence import base_of
 from antiadv.core.draws import Draws
+from antiadv.core.engine import Eager
 from antiadv.core.errors import AccessDenied
+from antiadv.core.ledger import Ledger
 from antiadv.core.losses import Loss
-from antiadv.core.oracle import Eager, Ledger, Oracle
+from antiadv.core.oracle import Oracle
 from antiadv.core.threat import Access, Threat
 from antiadv.evaluate.shard import confront
 from tests.toys import Spy, Toy, halfspace, small_net, sphere

@@ -8,9 +8,11 @@ from torch import Tensor, nn
 
 from antiadv.core.ball import Linf
 from antiadv.core.draws import Draws
+from antiadv.core.engine import Eager
 from antiadv.core.errors import AccessDenied, BudgetSpent
+from antiadv.core.ledger import Ledger
 from antiadv.core.losses import ce
-from antiadv.core.oracle import Eager, Ledger, Oracle
+from antiadv.core.oracle import Oracle
 from antiadv.core.threat import Access, Threat
 from antiadv.defences.small_noise import SmallNoise
 from tests.toys import Halfspace, Spy, halfspace

@@ -15,9 +15,11 @@ from torch.nn import functional as F
 import antiadv
 from antiadv import Linf
 from antiadv.core.draws import Draws
+from antiadv.core.engine import Eager
 from antiadv.core.errors import BadInput
+from antiadv.core.ledger import Ledger
 from antiadv.core.losses import ce
-from antiadv.core.oracle import Eager, Ledger, Oracle
+from antiadv.core.oracle import Oracle
 from antiadv.core.threat import Access, Threat
 from antiadv.defences import wrap
 from antiadv.defences.resize_pad import ResizePad

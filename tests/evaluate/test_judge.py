@@ -12,8 +12,8 @@ from torch import Tensor
 
 import antiadv
 from antiadv import L2, Linf
+from antiadv.core.engine import Eager
 from antiadv.core.errors import BadInput
-from antiadv.core.oracle import Eager
 from antiadv.core.threat import Access, Threat
 from antiadv.defences.small_noise import SmallNoise
 from antiadv.evaluate.judge import tidy

@@ -10,7 +10,7 @@ import torch
 
 import antiadv
 from antiadv import AntiAdversary, Linf, attacks
-from antiadv.core.oracle import Eager
+from antiadv.core.engine import Eager
 from antiadv.core.threat import Threat
 from antiadv.evaluate.meter import Meter, versions
 from antiadv.evaluate.shard import confront

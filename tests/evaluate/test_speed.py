@@ -15,9 +15,9 @@ import antiadv
 from antiadv import Linf, defences, models
 from antiadv.core.defence import base_of
 from antiadv.core.draws import Draws
+from antiadv.core.engine import Eager
 from antiadv.core.errors import BadInput, BadSpec
 from antiadv.core.losses import ce, dlr_to, negated
-from antiadv.core.oracle import Eager
 from antiadv.core.threat import Access
 from antiadv.evaluate.meter import Meter, aside, bill
 from antiadv.evaluate.precision import switched

@@ -8,7 +8,7 @@ import pytest
 
 from antiadv import data, models
 from antiadv.core.ball import Linf
-from antiadv.core.oracle import Eager
+from antiadv.core.engine import Eager
 from antiadv.evaluate import Store
 from antiadv.models import Card
 from antiadv.report.measures import right, standing

@@ -25,8 +25,9 @@ from antiadv.attacks.survivors import Survivors
 from antiadv.attacks.white_box import apgd
 from antiadv.core.ball import L2, Ball, Linf
 from antiadv.core.draws import Draws
+from antiadv.core.ledger import Ledger
 from antiadv.core.losses import Loss, ce, dlr, dlr_to
-from antiadv.core.oracle import Ledger, Oracle
+from antiadv.core.oracle import Oracle
 from antiadv.core.threat import Access, Threat
 
 COUNT = 200

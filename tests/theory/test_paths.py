@@ -14,7 +14,8 @@ from torch import Tensor, nn
 import antiadv
 from antiadv.attacks.score_based.simba import Simba
 from antiadv.core.draws import Draws
-from antiadv.core.oracle import Ledger, Oracle
+from antiadv.core.ledger import Ledger
+from antiadv.core.oracle import Oracle
 from antiadv.core.threat import Access, Threat
 from antiadv.theory.composition import added, ascended, ascended_seen, expected, first_below, picks, seen, track
 from antiadv.theory.landscapes import Hill, Landscape, Sigmoids, Valley

@@ -11,7 +11,7 @@
 Every image sent is charged to its sample before the model runs; more than the threat grants raises `AccessDenied`,
 more than the budget `BudgetSpent`, and nothing is run or charged then. `oracle[rows]` is the same model and the same
 ledger for those samples. Where z holds k candidates a sample (sample by sample, `len(z) = k · len(oracle)`), each is
-charged. How a request is cut into passes is the engine's business: attacks know of no batch size.
+charged. How a request is cut into passes is the engine's business (`engine.py`): attacks know of no batch size.
 
 An engine may answer in fewer digits than the judge looks with, and an attack that ends at the first image that fools
 ends where the digits matter. `exactly` gives the judge's answer for such an image, which was paid for when it was sent:
@@ -25,174 +25,20 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import Self
 
 import torch
 from torch import Tensor, nn
 
-from antiadv.core.door import check_shape, check_slope
 from antiadv.core.draws import Draws
-from antiadv.core.errors import AccessDenied, BudgetSpent
+from antiadv.core.engine import Eager, Engine
+from antiadv.core.errors import AccessDenied
+from antiadv.core.ledger import Ledger
 from antiadv.core.losses import Loss, margin, negated
 from antiadv.core.threat import Access, Threat
 
 UNLIMITED = 2**62
 _BESIDE = 0xBE51DE  # the dice of a model beside the one under attack
-
-
-class Ledger:
-    """What each sample has spent. Kept on the host, so that budgets are exact without asking the device.
-
-    queries     images sent to the classifier        [N]
-    gradients   backward passes made for them: one for a gradient, one per class for a Jacobian    [N]
-    zeros       of these, how many gradients were exactly zero: a sign of masking, for the report    [N]
-    checks      images that the judge's answer was given for in the middle of a search: `Oracle.exactly`    [N]
-    """
-
-    def __init__(self, samples: int, budget: int | None = None) -> None:
-        self.budget = budget
-        self.queries = torch.zeros(samples, dtype=torch.int64)
-        self.gradients = torch.zeros(samples, dtype=torch.int64)
-        self.checks = torch.zeros(samples, dtype=torch.int64)
-        self._zeros = torch.zeros(samples, dtype=torch.int64)
-        self._noted: list[tuple[Tensor, Tensor]] = []  # rows, on the host, and which gradients vanished, on the device
-
-    @property
-    def zeros(self) -> Tensor:
-        if self._noted:
-            still = torch.cat([s for _, s in self._noted]).cpu()  # the one time the device is waited for
-            rows = torch.cat([r for r, _ in self._noted])
-            self._zeros += torch.bincount(rows[still], minlength=len(self._zeros))
-            self._noted.clear()
-        return self._zeros
-
-    def note_zeros(self, rows: Tensor, still: Tensor) -> None:
-        """Which of these rows' gradients vanished; looked at later, so that no attack waits for its device here."""
-        self._noted.append((rows, still))
-        if len(self._noted) >= 1024:
-            self.zeros  # noqa: B018 - adds up what was noted
-
-    def replace(self, rows: Tensor, other: Ledger) -> None:
-        """These rows as another ledger of the same samples has them."""
-        for name in ("queries", "gradients", "checks"):
-            getattr(self, name)[rows] = getattr(other, name)[rows]
-        self.zeros[rows] = other.zeros[rows]
-
-    def charge(self, rows: Tensor, each: int, *, gradient: bool = False) -> None:
-        """Charge `each` queries to every row, or nothing at all if one of them cannot pay."""
-        cost = torch.full_like(rows, each)
-        self.queries.index_add_(0, rows, cost)  # a row named twice pays twice
-        if self.budget is not None and len(rows):
-            most = int(self.queries.index_select(0, rows).max())
-            if most > self.budget:
-                self.queries.index_add_(0, rows, cost, alpha=-1)
-                raise BudgetSpent(
-                    f"the threat allows {self.budget} queries per sample; "
-                    f"{most} were asked. Ask oracle.left() before spending."
-                )
-        if gradient:
-            self.gradients.index_add_(0, rows, cost)
-
-    def check(self, rows: Tensor, each: int) -> None:
-        """Write down `each` exact answers for every row, or nothing at all if one of them has sent fewer images."""
-        count = torch.full_like(rows, each)
-        self.checks.index_add_(0, rows, count)
-        told, sent = (kept.index_select(0, rows) for kept in (self.checks, self.queries))
-        over = int((told - sent).argmax())
-        if told[over] > sent[over]:
-            self.checks.index_add_(0, rows, count, alpha=-1)
-            raise BudgetSpent(
-                f"exact answers are for images that were sent before; {told[over]} were asked for a sample of which "
-                f"{sent[over]} images were sent. Send an image first."
-            )
-
-
-class Engine(Protocol):
-    """How a request becomes passes. `draws`, one key per image, are the dice of a randomised model, cut with z.
-
-    `evaluate.speed` has faster ones than `Eager`.
-    """
-
-    def scores(self, model: nn.Module, z: Tensor, *, draws: Draws | None = None) -> Tensor: ...
-
-    def gradient(
-        self, model: nn.Module, z: Tensor, loss: Loss, *targets: Tensor, draws: Draws | None = None
-    ) -> tuple[Tensor, Tensor]: ...
-
-    def jacobian(self, model: nn.Module, z: Tensor, *, draws: Draws | None = None) -> tuple[Tensor, Tensor]: ...
-
-    def judge(self, model: nn.Module) -> Engine:
-        """The engine the judge looks at this model through, plain float32; itself, if it asks it so."""
-        ...
-
-
-@dataclass(frozen=True)
-class Eager:
-    """Micro-batches of at most `batch` images through the module as it stands."""
-
-    batch: int = 256
-
-    def scores(self, model: nn.Module, z: Tensor, *, draws: Draws | None = None) -> Tensor:
-        with torch.no_grad():
-            return _join([answer(model, part, d) for part, d in self._parts(z, draws)])
-
-    def gradient(
-        self, model: nn.Module, z: Tensor, loss: Loss, *targets: Tensor, draws: Draws | None = None
-    ) -> tuple[Tensor, Tensor]:
-        cuts = zip(*(t.split(self.batch) for t in (z, *targets)), strict=True)
-        parts = zip(self._parts(z, draws), cuts, strict=True)
-        pairs = [slope(model, part, d, loss, *cut) for (part, d), (_, *cut) in parts]
-        return _join([s for s, _ in pairs]), _join([g for _, g in pairs])
-
-    def jacobian(self, model: nn.Module, z: Tensor, *, draws: Draws | None = None) -> tuple[Tensor, Tensor]:
-        pairs = [slopes(model, part, d) for part, d in self._parts(z, draws)]
-        return _join([s for s, _ in pairs]), _join([j for _, j in pairs])
-
-    def judge(self, model: nn.Module) -> Eager:
-        return self
-
-    def _parts(self, z: Tensor, draws: Draws | None) -> list[tuple[Tensor, Draws | None]]:
-        parts = z.detach().split(self.batch)
-        if draws is None:
-            return [(part, None) for part in parts]
-        return [(part, Draws(keys)) for part, keys in zip(parts, draws.keys.split(self.batch), strict=True)]
-
-
-def answer(model: nn.Module, z: Tensor, draws: Draws | None) -> Tensor:
-    """One forward pass of one micro-batch: what engines are made of, with the two below."""
-    s: Tensor = model(z) if draws is None else model(z, draws)
-    check_shape(s, z)
-    return s
-
-
-def slope(model: nn.Module, z: Tensor, draws: Draws | None, loss: Loss, *targets: Tensor) -> tuple[Tensor, Tensor]:
-    with torch.inference_mode(False), torch.enable_grad():
-        z = z.clone().requires_grad_()
-        s = answer(model, z, draws)
-        check_slope(s)
-        (g,) = torch.autograd.grad(loss(s, *targets).sum(), z)  # the only sum over samples in the house
-    return s.detach(), g
-
-
-def slopes(model: nn.Module, z: Tensor, draws: Draws | None) -> tuple[Tensor, Tensor]:
-    """One forward pass, and one backward pass per class."""
-    with torch.inference_mode(False), torch.enable_grad():
-        z = z.clone().requires_grad_()
-        s = answer(model, z, draws)
-        check_slope(s)
-        each = s.sum(0).unbind()  # samples stand alone, so ∂ Σ_n s_nk / ∂z_n is sample n's own gradient
-        rows = [torch.autograd.grad(e, z, retain_graph=e is not each[-1])[0] for e in each]
-    return s.detach(), torch.stack(rows, 1)
-
-
-def _join(parts: list[Tensor]) -> Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
-
-
-def _nothing(z: Tensor) -> Tensor:
-    """Scores of no image: no model is run for them."""
-    return z.new_zeros(0, 2)
 
 
 class Oracle:
@@ -347,6 +193,11 @@ class Oracle:
     def _seen(self) -> None:
         if self._watch is not None:
             self._watch()
+
+
+def _nothing(z: Tensor) -> Tensor:
+    """Scores of no image: no model is run for them."""
+    return z.new_zeros(0, 2)
 
 
 def _occurrence(rows: Tensor) -> Tensor:

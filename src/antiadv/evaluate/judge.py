@@ -24,8 +24,9 @@ from torch.nn import functional as F
 from antiadv.core.ball import Ball
 from antiadv.core.defence import Randomised, base_of
 from antiadv.core.draws import Draws
+from antiadv.core.engine import Engine
 from antiadv.core.errors import BadInput
-from antiadv.core.oracle import Engine, Ledger
+from antiadv.core.ledger import Ledger
 from antiadv.evaluate.cell import LOOKS, Record
 
 

@@ -24,8 +24,10 @@ from antiadv.core.attack import Attack, check_attack
 from antiadv.core.defence import base_of
 from antiadv.core.door import check_base, check_images, check_labels, check_scores, check_whole
 from antiadv.core.draws import Draws
+from antiadv.core.engine import Eager, Engine
 from antiadv.core.errors import BadInput
-from antiadv.core.oracle import Eager, Engine, Ledger, Oracle
+from antiadv.core.ledger import Ledger
+from antiadv.core.oracle import Oracle
 from antiadv.core.threat import Threat
 from antiadv.evaluate.cell import LOOKS, Job, Receipt, Record
 from antiadv.evaluate.judge import Look, check_looks, look, records, tidy

@@ -4,7 +4,7 @@
 
 A request is cut into parts of at most `batch` images. On CUDA each part is padded up to one of a few static sizes, and
 forward pass, loss, gradient and the defence's own loop run as one CUDA graph, captured at the first request of its
-kind: one launch instead of hundreds. Padding cannot matter, since samples stand alone. A model that cannot be captured
+kind (`graphs.py`). Padding cannot matter, since samples stand alone. A model that cannot be captured
 (it asks the host something midway) runs as it stands. What is asked may be a copy of the network that suits the device
 (`ready.py`), on a CPU too, with the weights of the first request; the judge asks the network itself. Where memory runs
 out, the batch is halved and the request goes on; memory is bounded by the batch, not by the number of samples.
@@ -12,10 +12,9 @@ out, the batch is halved and the request goes on; memory is bounded by the batch
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -24,9 +23,10 @@ from torch import Tensor, nn
 from antiadv.core.defence import base_of
 from antiadv.core.door import check_base, check_float, check_whole
 from antiadv.core.draws import Draws
+from antiadv.core.engine import answer, slope, slopes
 from antiadv.core.errors import BadInput
 from antiadv.core.losses import Loss
-from antiadv.core.oracle import answer, slope, slopes
+from antiadv.evaluate.graphs import Graph
 from antiadv.evaluate.meter import Passes, aside, bill, metered
 from antiadv.evaluate.precision import check_precision, switched
 from antiadv.evaluate.ready import behind, gains, prepared
@@ -67,7 +67,7 @@ class Fast:
         self._ready: OrderedDict[nn.Module, nn.Module] = OrderedDict()
         self._twins: OrderedDict[nn.Module, nn.Module] = OrderedDict()
         self._passes: dict[tuple[nn.Module, str], Passes] = {}
-        self._graphs: OrderedDict[nn.Module, OrderedDict[tuple[Any, ...], _Graph | None]] = OrderedDict()
+        self._graphs: OrderedDict[nn.Module, OrderedDict[tuple[Any, ...], Graph | None]] = OrderedDict()
         self._capturing: tuple[torch.cuda.Stream, Any] | None = None
         self._judge: Fast | None = None
 
@@ -185,7 +185,7 @@ class Fast:
             _keep(self._twins, model, model if ready is base else behind(model, ready))
         return self._twins[model]
 
-    def _graph(self, model: nn.Module, what: tuple[Any, ...], run: Run, part: Sequence[Tensor]) -> _Graph | None:
+    def _graph(self, model: nn.Module, what: tuple[Any, ...], run: Run, part: Sequence[Tensor]) -> Graph | None:
         """The graph for this request, captured now if there is none; nothing if the model cannot be captured."""
         size = static_size(len(part[0]), self.batch, self.least)
         kind = (*what, size, *((t.shape[1:], t.dtype) for t in part))
@@ -197,7 +197,7 @@ class Fast:
             with aside(), switched(self.precision, part[0].device):
                 twin = self._twin(model, run, part)
                 layout = self.precision != "float32" and twin is not model
-                graph = _Graph.of(functools.partial(run, twin), part, size, layout, self.tuned, *self._shared())
+                graph = Graph.of(functools.partial(run, twin), part, size, layout, self.tuned, *self._shared())
                 graphs[kind] = graph
             if graph is None:
                 self._capturing = None  # a stream and a pool that a capture broke off in are not used again
@@ -251,77 +251,6 @@ def _keep(kept: OrderedDict[nn.Module, nn.Module], model: nn.Module, twin: nn.Mo
     kept[model] = twin
     if len(kept) > MODELS_KEPT:
         kept.popitem(last=False)
-
-
-class _Graph:
-    """One captured request: tensors to fill, a graph to replay, tensors to copy the answers from."""
-
-    def __init__(self, graph: torch.cuda.CUDAGraph, inputs: list[Tensor], outputs: tuple[Tensor, ...]) -> None:
-        self._graph, self._inputs, self._outputs = graph, inputs, outputs
-
-    @classmethod
-    def of(
-        cls,
-        run: Run,
-        part: Sequence[Tensor],
-        size: int,
-        channels_last: bool,
-        tuned: bool,
-        side: torch.cuda.Stream,
-        pool: Any,
-    ) -> _Graph | None:
-        """`pool` is the graphs' common memory: answers are copied out of it before another graph runs.
-
-        `tuned`: convolutions try all their algorithms first, which takes a second.
-        """
-        inputs = [_padded(t, size, channels_last) for t in part]
-        side.wait_stream(torch.cuda.current_stream())
-        graph, outputs = torch.cuda.CUDAGraph(), None
-        with torch.cuda.stream(side), _trying(tuned):
-            run(*inputs)  # libraries set themselves up, and compilers compile, which no graph may hold
-            graph.capture_begin(pool=pool)
-            try:
-                outputs = run(*inputs)
-            except torch.OutOfMemoryError:
-                raise
-            except RuntimeError:  # the model asked the host something: it runs as it stands
-                outputs = None
-            finally:
-                with contextlib.suppress(RuntimeError):  # a capture that failed ends with an error of its own
-                    graph.capture_end()
-        torch.cuda.current_stream().wait_stream(side)
-        return None if outputs is None else cls(graph, inputs, outputs)
-
-    def replay(self, part: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        n = len(part[0])
-        whole = n == len(self._inputs[0])  # a service of small batches counts every microsecond
-        for static, t in zip(self._inputs, part, strict=True):
-            (static if whole else static[:n]).copy_(t)
-        self._graph.replay()
-        answers = self._outputs if whole else [t[:n] for t in self._outputs]
-        return tuple(t.clone(memory_format=torch.contiguous_format) for t in answers)
-
-
-@contextlib.contextmanager
-def _trying(all_algorithms: bool) -> Iterator[None]:
-    """Inside, a convolution tries its algorithms before it settles on one."""
-    before = torch.backends.cudnn.benchmark
-    torch.backends.cudnn.benchmark = before or all_algorithms
-    try:
-        yield
-    finally:
-        torch.backends.cudnn.benchmark = before
-
-
-def _padded(t: Tensor, size: int, channels_last: bool) -> Tensor:
-    """A copy with as many rows as asked, the last ones like the first.
-
-    Tensor cores want images with channels last, and convolutions in plain float32 are slower on them.
-    """
-    copy = t[torch.arange(size, device=t.device) % len(t)]
-    if channels_last and copy.ndim == 4 and copy.is_floating_point():
-        return copy.contiguous(memory_format=torch.channels_last)
-    return copy
 
 
 def _keys(draws: Draws | None) -> tuple[Tensor, ...]:

@@ -19,8 +19,9 @@ from dataclasses import dataclass
 import torch
 
 from antiadv.core.draws import Draws
+from antiadv.core.engine import Eager
 from antiadv.core.errors import AntiadvError, Unfinished
-from antiadv.core.oracle import Eager, Ledger
+from antiadv.core.ledger import Ledger
 from antiadv.evaluate.cell import Job
 from antiadv.evaluate.judge import look
 from antiadv.evaluate.shard import JUDGE, Result, run_shard

@@ -23,8 +23,8 @@ from torch import Tensor
 from antiadv import attacks, defences
 from antiadv.core.ball import Ball
 from antiadv.core.draws import Draws
+from antiadv.core.engine import Eager
 from antiadv.core.errors import AntiadvError, BadInput
-from antiadv.core.oracle import Eager
 from antiadv.data import canonical
 from antiadv.data.dataset import Dataset
 from antiadv.evaluate import attack as confront

@@ -22,7 +22,9 @@ from antiadv.attacks.white_box.pgd import PGD
 from antiadv.core.attack import Attack
 from antiadv.core.ball import Ball, Linf
 from antiadv.core.draws import Draws
-from antiadv.core.oracle import Eager, Ledger, Oracle
+from antiadv.core.engine import Eager
+from antiadv.core.ledger import Ledger
+from antiadv.core.oracle import Oracle
 from antiadv.core.threat import Access, Threat
 from antiadv.models.card import Accuracy
 from antiadv.models.noise import noise_layers, reseed

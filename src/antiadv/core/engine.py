@@ -1,0 +1,101 @@
+"""The engine: how a request becomes passes. The oracle asks one, and so does the judge; attacks know of none.
+
+    Engine    scores, a gradient or a Jacobian of any number of images
+    Eager     the plain one: micro-batches through the module as it stands
+    answer    s                               one forward pass of one micro-batch
+    slope     s, ∂ Σ loss(s, y, …) / ∂z       and one backward pass
+    slopes    s, ∂ s / ∂z    [N, K, …]        and one for each class
+
+Samples stand alone, so a request may be cut anywhere. Faster engines are in `evaluate/speed.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from antiadv.core.door import check_shape, check_slope
+from antiadv.core.draws import Draws
+from antiadv.core.losses import Loss
+
+
+class Engine(Protocol):
+    """See the head of this file. `draws`, one key per image, are the dice of a randomised model, cut with z."""
+
+    def scores(self, model: nn.Module, z: Tensor, *, draws: Draws | None = None) -> Tensor: ...
+
+    def gradient(
+        self, model: nn.Module, z: Tensor, loss: Loss, *targets: Tensor, draws: Draws | None = None
+    ) -> tuple[Tensor, Tensor]: ...
+
+    def jacobian(self, model: nn.Module, z: Tensor, *, draws: Draws | None = None) -> tuple[Tensor, Tensor]: ...
+
+    def judge(self, model: nn.Module) -> Engine:
+        """The engine the judge looks at this model through, plain float32; itself, if it asks it so."""
+        ...
+
+
+@dataclass(frozen=True)
+class Eager:
+    """Micro-batches of at most `batch` images through the module as it stands."""
+
+    batch: int = 256
+
+    def scores(self, model: nn.Module, z: Tensor, *, draws: Draws | None = None) -> Tensor:
+        with torch.no_grad():
+            return _join([answer(model, part, d) for part, d in self._parts(z, draws)])
+
+    def gradient(
+        self, model: nn.Module, z: Tensor, loss: Loss, *targets: Tensor, draws: Draws | None = None
+    ) -> tuple[Tensor, Tensor]:
+        cuts = zip(*(t.split(self.batch) for t in (z, *targets)), strict=True)
+        parts = zip(self._parts(z, draws), cuts, strict=True)
+        pairs = [slope(model, part, d, loss, *cut) for (part, d), (_, *cut) in parts]
+        return _join([s for s, _ in pairs]), _join([g for _, g in pairs])
+
+    def jacobian(self, model: nn.Module, z: Tensor, *, draws: Draws | None = None) -> tuple[Tensor, Tensor]:
+        pairs = [slopes(model, part, d) for part, d in self._parts(z, draws)]
+        return _join([s for s, _ in pairs]), _join([j for _, j in pairs])
+
+    def judge(self, model: nn.Module) -> Eager:
+        return self
+
+    def _parts(self, z: Tensor, draws: Draws | None) -> list[tuple[Tensor, Draws | None]]:
+        parts = z.detach().split(self.batch)
+        if draws is None:
+            return [(part, None) for part in parts]
+        return [(part, Draws(keys)) for part, keys in zip(parts, draws.keys.split(self.batch), strict=True)]
+
+
+def answer(model: nn.Module, z: Tensor, draws: Draws | None) -> Tensor:
+    """One forward pass of one micro-batch: what engines are made of, with the two below."""
+    s: Tensor = model(z) if draws is None else model(z, draws)
+    check_shape(s, z)
+    return s
+
+
+def slope(model: nn.Module, z: Tensor, draws: Draws | None, loss: Loss, *targets: Tensor) -> tuple[Tensor, Tensor]:
+    with torch.inference_mode(False), torch.enable_grad():
+        z = z.clone().requires_grad_()
+        s = answer(model, z, draws)
+        check_slope(s)
+        (g,) = torch.autograd.grad(loss(s, *targets).sum(), z)  # the only sum over samples in the house
+    return s.detach(), g
+
+
+def slopes(model: nn.Module, z: Tensor, draws: Draws | None) -> tuple[Tensor, Tensor]:
+    """One forward pass, and one backward pass per class."""
+    with torch.inference_mode(False), torch.enable_grad():
+        z = z.clone().requires_grad_()
+        s = answer(model, z, draws)
+        check_slope(s)
+        each = s.sum(0).unbind()  # samples stand alone, so ∂ Σ_n s_nk / ∂z_n is sample n's own gradient
+        rows = [torch.autograd.grad(e, z, retain_graph=e is not each[-1])[0] for e in each]
+    return s.detach(), torch.stack(rows, 1)
+
+
+def _join(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
