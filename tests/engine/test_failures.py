@@ -116,6 +116,19 @@ def test_the_command_line_says_it_in_one_line_and_keeps_the_rest(tmp_path: Path,
         main([*words, "--debug"])
 
 
+@pytest.mark.parametrize("model", ["compact:awp,data=cifar100", "tests.engine.misfits:make_four"])
+def test_a_network_with_other_classes_than_the_data_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], model: str
+):
+    """Even where every label is one of its classes: what it would show is a clean accuracy near nothing."""
+    words = ["evaluate", "--model", model, "--data", "cifar10", "--attack", "pgd:steps=2", "--threat", "linf:4/255"]
+    assert main([*words, "--samples", "9:10", "--store", str(tmp_path), "--device", "cpu"]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert f"the data set's 10 classes; found {100 if 'cifar100' in model else 4}. Name the data" in said.err
+    assert not list(tmp_path.rglob("*.xz"))
+
+
 def test_samples_have_short_names():
     assert name_samples([3, 9]) == "samples 3, 9"
     assert name_samples(range(5, 8)) == "samples 5 … 7"

@@ -3,7 +3,7 @@
     check_base(f)          a network in evaluation mode                             costs nothing
     check_images(x)        floating point, [N, …], finite, in [0, 1]                one synchronisation
     check_labels(y, x)     whole numbers, one per image
-    check_scores(s, x)     [N, K], K ≥ 2, finite, and not probabilities             one synchronisation
+    check_scores(s, x)     [N, K], K ≥ 2 or the data's, finite, no probabilities    one synchronisation
     check_slope(s)         scores through which gradients flow                      costs nothing
 
 Each failure is a `BadInput` of one sentence: what was asked, what was found, what to do.
@@ -82,9 +82,16 @@ def check_shape(s: Tensor, x: Tensor) -> None:
         )
 
 
-def check_scores(s: Tensor, x: Tensor, y: Tensor | None = None, ids: Tensor | None = None) -> None:
-    """`ids`, the samples' numbers where they have any, are what a failure names them by."""
+def check_scores(
+    s: Tensor, x: Tensor, y: Tensor | None = None, ids: Tensor | None = None, classes: int | None = None
+) -> None:
+    """`ids`, the samples' numbers where they have any, are what a failure names them by; `classes` are the data's."""
     check_shape(s, x)
+    if classes is not None and s.shape[1] != classes:
+        raise BadInput(
+            f"the classifier must return a score for each of the data set's {classes} classes; found {s.shape[1]}. "
+            "Name the data that it was trained on, or another network."
+        )
     if len(s) == 0:
         return
     if not torch.isfinite(s).all():

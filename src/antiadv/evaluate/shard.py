@@ -58,8 +58,12 @@ def confront(
     engine: Engine | None = None,
     watch: Watch | None = None,
     looks: int = LOOKS,
+    classes: int | None = None,
 ) -> tuple[Tensor, list[Record], Receipt]:
-    """Attack every sample the classifier gets right, and judge. For a targeted threat y holds the targets."""
+    """Attack every sample the classifier gets right, and judge. For a targeted threat y holds the targets.
+
+    `classes` is how many the data has, where that is known: a network with others answers another question.
+    """
     check_base(model)
     check_images(x)
     check_labels(y, x)
@@ -82,7 +86,7 @@ def confront(
 
         clean = judged(x, judge)
         for s in clean.scores:
-            check_scores(s, x, y, ids)
+            check_scores(s, x, y, ids, classes)
         ledger = Ledger(len(x), threat.queries)
         goal = ~clean.majority(y) if threat.targeted else clean.majority(y)
         rows = goal.nonzero().squeeze(1)
@@ -141,5 +145,6 @@ def run_shard(job: Job, world: World, engine: Engine | None = None, watch: Watch
     ids = torch.tensor(job.ids)
     attack = attacks.parse(cell.attack)
     engine = world.engine(cell.precision) if engine is None else engine
-    z, facts, receipt = confront(model, attack, cell.threat, x, y, ids, cell.seed, engine, watch, cell.looks)
+    classes = len(dataset.classes) or None
+    z, facts, receipt = confront(model, attack, cell.threat, x, y, ids, cell.seed, engine, watch, cell.looks, classes)
     return Result(job, facts, receipt, z.cpu())
