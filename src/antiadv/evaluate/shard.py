@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from antiadv import attacks
 from antiadv.core.attack import Attack, check_attack
 from antiadv.core.defence import base_of
-from antiadv.core.door import check_base, check_images, check_labels, check_scores, check_whole
+from antiadv.core.door import check_base, check_images, check_labels, check_scores, check_whole, fitting
 from antiadv.core.draws import Draws
 from antiadv.core.errors import BadInput
 from antiadv.core.oracle import Eager, Engine, Ledger, Oracle
@@ -70,7 +70,7 @@ def confront(
     check_attack(attack, threat)
     check_looks(looks)
     check_whole(seed=seed)
-    if not isinstance(ids, Tensor) or ids.is_floating_point() or ids.shape != y.shape:
+    if not isinstance(ids, Tensor) or ids.is_floating_point() or ids.dtype == torch.bool or ids.shape != y.shape:
         found = f"{ids.dtype} {tuple(ids.shape)}" if isinstance(ids, Tensor) else type(ids).__name__
         raise BadInput(
             f"ids must be whole numbers in a tensor, one for each image ({len(x)}); found {found}. Or leave them out."
@@ -84,7 +84,8 @@ def confront(
         def judged(images: Tensor, engine: Engine) -> Look:
             return look(model, images, engine, dice.fold(JUDGE), looks)
 
-        clean = judged(x, judge)
+        with fitting(model, x):
+            clean = judged(x, judge)
         for s in clean.scores:
             check_scores(s, x, y, ids, classes)
         ledger = Ledger(len(x), threat.queries)
