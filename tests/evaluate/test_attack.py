@@ -327,6 +327,11 @@ def test_an_attack_that_cannot_work_is_refused_before_the_model_runs(attack, wor
 def test_what_cannot_be_served_is_refused():
     with pytest.raises(BadInput, match=r"floating point.*uint8"):
         antiadv.Replayed(TOY.model)((TOY.x * 255).byte())
+    for precision in ("tf32", "half"):
+        with pytest.raises(
+            BadInput, match=f"precision {precision} needs a CUDA device; found cpu. Use float32 or mixed"
+        ):
+            antiadv.Replayed(TOY.model, precision=precision)(TOY.x)
     with pytest.raises(BadInput, match=r"torch tensor.*ndarray"):
         antiadv.AntiAdversary(TOY.model)(TOY.x.numpy())
     with pytest.raises(BadInput, match="pass gradients on"):

@@ -127,6 +127,14 @@ def test_pages_warn_of_the_settings_that_make_networks_weaker() -> None:
         assert set(re.findall(setting, said)) - {default} == set(re.findall(setting, failed)), name
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["src/antiadv/cli/options.py", "src/antiadv/evaluate/__init__.py", "docs/index.md", "docs/design/speed.md"],
+)
+def test_compiling_takes_as_long_wherever_it_is_said(name: str) -> None:
+    assert "half a minute or so each network" in " ".join((ROOT / name).read_text().split())
+
+
 @pytest.mark.parametrize("name", ["README.md", "docs/index.md"])
 def test_code_blocks_of_the_documentation_run(name: str, tmp_path: Path) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / name).read_text(), re.MULTILINE | re.DOTALL)

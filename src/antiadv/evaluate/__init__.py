@@ -80,8 +80,9 @@ def attack(
     grants (by default what the attack needs); with `targeted`, y holds the classes to reach. `ids` are the samples'
     stable numbers, which key their dice (by default 0, 1, …); `batch` is how many images pass at once,
     `precision` what the search runs in (`tf32` is faster on a GPU, `mixed` anywhere), `compiled` whether the network is
-    compiled for it first, which takes a minute and pays on long runs; the judge looks in float32, at the network as it
-    stands, and at a randomised defence `looks` times: it is right where more than half of them are.
+    compiled for it first, which takes half a minute or so each network and pays on long runs; the judge looks in
+    float32, at the network as it stands, and at a randomised defence `looks` times: it is right where more than half
+    of them are.
     """
     check_float(x)
     chosen = attacks.parse(attack) if isinstance(attack, str) else attack
