@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 import subprocess
 import sys
@@ -73,10 +74,16 @@ def test_no_file_uses_the_global_dice(path: Path) -> None:
 
 def test_public_names() -> None:
     asked = ("AntiAdversary", "Linf", "L2", "Threat", "Access", "attack", "evaluate", "Store", "report", "models")
-    assert {*asked, "data"} <= set(antiadv.__all__)
+    assert {*asked, "data", "World"} <= set(antiadv.__all__)
     assert all(hasattr(antiadv, name) for name in antiadv.__all__)
     assert callable(antiadv.evaluate)
     assert callable(antiadv.report)
+
+
+@pytest.mark.parametrize("name", [n for n in antiadv.__all__ if inspect.isfunction(getattr(antiadv, n))])
+def test_every_public_function_has_an_example(name: str) -> None:
+    """Which runs: doctests are collected with the tests."""
+    assert ">>> " in (inspect.getdoc(getattr(antiadv, name)) or "")
 
 
 def test_the_library_needs_none_of_the_command_lines_packages() -> None:
