@@ -133,7 +133,7 @@ def arguments() -> argparse.Namespace:
     p.add_argument("--shard", type=int, default=500)
     p.add_argument("--batch", type=int, default=1024)
     p.add_argument("--device")
-    p.add_argument("--compile", action="store_true", help="networks first: half a minute each, faster afterwards")
+    p.add_argument("--compile", action="store_true", help="first: half a minute or so each network, faster afterwards")
     p.add_argument("--list", action="store_true")
     return p.parse_args()
 

@@ -10,7 +10,7 @@ from antiadv.core import errors
 from antiadv.core.ball import L2, Ball, Linf
 from antiadv.core.threat import Access, Threat
 from antiadv.defences.anti_adversary import AntiAdversary
-from antiadv.evaluate import Cell, Outcome, Store, attack, evaluate, make_cell
+from antiadv.evaluate import Cell, Outcome, Store, World, attack, evaluate, make_cell
 from antiadv.evaluate.speed import Replayed
 from antiadv.experiments.trial import verdict
 from antiadv.report import report
@@ -26,6 +26,7 @@ __all__ = [
     "Replayed",
     "Store",
     "Threat",
+    "World",
     "attack",
     "data",
     "errors",

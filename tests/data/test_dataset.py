@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 
 import numpy as np
@@ -29,6 +30,11 @@ def test_images_and_labels_come_in_the_order_asked(dataset: Dataset) -> None:
         assert torch.equal(images[0], images[2])
         assert dataset.labels(ids).tolist() == [2, 2, 2]
         assert dataset.labels(ids).dtype == torch.int64
+
+
+def test_classes_are_called_by_their_names_or_numbers(dataset: Dataset) -> None:
+    assert [dataset.called(k) for k in range(3)] == ["a", "b", "c"]
+    assert dataclasses.replace(dataset, classes=()).called(7) == "class 7"
 
 
 def test_nothing_asked_is_nothing_given(dataset: Dataset) -> None:

@@ -16,7 +16,7 @@ from torch import Tensor
 import antiadv
 from antiadv.evaluate import World
 from tests.evaluate.probes import MODEL
-from tests.toys import Bands
+from tests.toys import Bands, Halfspace
 
 
 class Misfit(Bands):
@@ -143,6 +143,11 @@ def world_of(network: torch.nn.Module) -> World:
 def make_raising() -> torch.nn.Module:
     """`--model tests.engine.misfits:make_raising`"""
     return Raises(23)
+
+
+def make_four() -> torch.nn.Module:
+    """`--model tests.engine.misfits:make_four`: four classes for images of ten."""
+    return Halfspace((3, 32, 32))
 
 
 class Chatty(Bands):

@@ -34,10 +34,9 @@ def test_one_bad_sample_costs_one_shard(tmp_path: Path, what: str):
         evaluate([ASKED], tmp_path, shard=10, world=world_of(network), progress=told.append)
     said = str(error.value)
     assert "\n" not in said
-    assert said.startswith(
-        "1 of 6 shards could not be done; the others are stored, and the same call tries these again."
-    )
-    assert f"pgd:steps=3 on {MODEL}, samples 20 … 29: " in said
+    which = f"pgd:steps=3 on {MODEL} in linf:4/255,access=gradients, samples 20 … 29 of cifar10:test"
+    assert said.startswith(f"1 of 6 shards could not be done; the others are stored. {which}: ")
+    assert said.endswith(" Then run the same command, or call, again: it does what is missing.")
     assert sentence in said
     assert Store(tmp_path).done(ASKED) == set(SAMPLES) - set(range(20, 30))
     assert (told[-1].overall.done, told[-1].overall.failed, told[-1].overall.over) == (50, 10, True)
@@ -83,6 +82,15 @@ def test_each_reason_is_told_once(tmp_path: Path):
     assert "reason 3" not in said
 
 
+def test_cells_that_differ_in_their_defence_are_told_apart():
+    behind = cell("pgd:steps=3", SAMPLES, threat="linf:4/255", defence="anti_adversary:steps=1")
+    said = str(complaint([Failure(Job(c, (1, 2)), "A reason.") for c in (behind, ASKED)], 2))
+    assert said.startswith(
+        f"2 of 2 shards, of 2 cells, could not be done. pgd:steps=3 on {MODEL} behind anti_adversary"
+    )
+    assert "stored" not in said, "there are no others"
+
+
 def test_the_traceback_comes_along(tmp_path: Path):
     with pytest.raises(Unfinished) as error:
         evaluate([ASKED], tmp_path, shard=60, world=world_of(Raises(23)))
@@ -114,6 +122,19 @@ def test_the_command_line_says_it_in_one_line_and_keeps_the_rest(tmp_path: Path,
     assert Store(tmp_path).done(kept) == set(range(20))
     with pytest.raises(Unfinished):
         main([*words, "--debug"])
+
+
+@pytest.mark.parametrize("model", ["compact:awp,data=cifar100", "tests.engine.misfits:make_four"])
+def test_a_network_with_other_classes_than_the_data_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], model: str
+):
+    """Even where every label is one of its classes: what it would show is a clean accuracy near nothing."""
+    words = ["evaluate", "--model", model, "--data", "cifar10", "--attack", "pgd:steps=2", "--threat", "linf:4/255"]
+    assert main([*words, "--samples", "9:10", "--store", str(tmp_path), "--device", "cpu"]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert f"the data set's 10 classes; found {100 if 'cifar100' in model else 4}. Name the data" in said.err
+    assert not list(tmp_path.rglob("*.xz"))
 
 
 def test_samples_have_short_names():

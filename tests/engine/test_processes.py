@@ -107,7 +107,7 @@ def test_a_job_that_no_worker_survives_fails_alone(tmp_path: Path, unbroken: lis
             runner=parse_runner("processes:2"),
         )  # fmt: skip
     assert "1 of 2 shards" in str(error.value)
-    assert f"samples 0 … 29: its worker died {TRIES} times (SIGKILL)." in str(error.value)
+    assert f"samples 0 … 29 of cifar10:test: its worker died {TRIES} times (SIGKILL)." in str(error.value)
     assert len(list((tmp_path / "deaths").iterdir())) == TRIES
     assert Store(tmp_path / "store").read(only) == unbroken[0][30:]  # type: ignore[index]
 
@@ -115,7 +115,8 @@ def test_a_job_that_no_worker_survives_fails_alone(tmp_path: Path, unbroken: lis
 @pytest.mark.usefixtures("nobody_left")
 def test_a_bad_sample_and_a_full_store(tmp_path: Path, unbroken: list[object], monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(
-        Unfinished, match=r"2 of 12 shards.*samples 20 … 29: ValueError: too dark; shown alone, sample 23"
+        Unfinished,
+        match=r"2 of 12 shards.*samples 20 … 29 of cifar10:test: ValueError: too dark; shown alone, sample 23",
     ):
         run(tmp_path, world_of(Raises(23)))
     assert [len(part) for part in read(tmp_path)] == [50, 50]  # type: ignore[arg-type]
@@ -130,7 +131,7 @@ def test_a_bad_sample_and_a_full_store(tmp_path: Path, unbroken: list[object], m
 
 @pytest.mark.usefixtures("nobody_left")
 def test_a_worker_that_an_error_may_have_hurt_is_replaced(tmp_path: Path, unbroken: list[object]):
-    with pytest.raises(Unfinished, match=r"1 of 6 shards.*samples 10 … 19: RuntimeError: poisoned\."):
+    with pytest.raises(Unfinished, match=r"1 of 6 shards.*samples 10 … 19 of cifar10:test: RuntimeError: poisoned\."):
         evaluate(
             ASKED[:1], tmp_path, shard=10, world=world_of(Poisons(15)), runner=parse_runner("processes:1")
         )  # fmt: skip

@@ -210,7 +210,7 @@ DOORS = {
     "images of bytes, as floats": (lambda: (TOY.model, X * 255, Y), r"found \[127.5, 127.5\]. Divide bytes by 255"),
     "an image without a batch": (
         lambda: (TOY.model, X[0], Y[:1]),
-        r"one per image \(3\).*\(1,\) for images \(3, 4, 4\)",
+        r"one per image \(3\).*\(1,\) for images \(3, 4, 4\)\. .* a single image as a batch of one",
     ),
     "labels in a list": (lambda: (TOY.model, X, [0, 1]), "in a tensor.*found list"),
     "scores and more": (lambda: (Around(lambda s: (s, s)), TOY.x, TOY.y), r"\[N, K\] for 6 images; found tuple.*Wrap"),
@@ -233,6 +233,26 @@ DOORS = {
     "a label too low": (lambda: (Answer(3.0, 1.0), X, Y - 1), r"labels.*0 … 1.*found -1"),
     "labels as floats": (lambda: (TOY.model, X, Y.float()), r"whole numbers.*\(2\).*float32"),
     "too few labels": (lambda: (TOY.model, X, Y[:1]), r"one per image \(2\).*\(1,\)"),
+    "too many labels": (lambda: (TOY.model, X, torch.tensor([0, 1, 0])), r"one per image \(2\).*\(3,\)"),
+    "labels in a column": (lambda: (TOY.model, X, Y[:, None]), r"one per image \(2\).*\(2, 1\)"),
+    "a single number": (lambda: (TOY.model, torch.tensor(0.5), Y), r"a batch.*found shape \(\).*batch dimension"),
+    "one image, and as many labels as channels": (
+        lambda: (small_net(), X[0], torch.tensor([0, 1, 0])),
+        r"mostly \[N, C, H, W\]; found shape \(3, 4, 4\), and it fails \(\w+: .*\)\. .*batch of one",
+    ),
+    "flat images": (lambda: (small_net(), X.flatten(1), Y), r"found shape \(2, 48\), and it fails"),
+    "images of doubles": (
+        lambda: (small_net(), X.double(), Y),
+        r"be torch\.float32 as the .* weights are; found torch\.float64, and it fails \(RuntimeError: .*\)\. Convert",
+    ),
+    "a network elsewhere": (
+        lambda: (small_net().to("meta"), X, Y),
+        r"lie where the classifier does, on meta; found them on cpu, and it fails \(\w+: .*\)\. Move one of the two\.",
+    ),
+    "a defended network elsewhere": (
+        lambda: (antiadv.AntiAdversary(small_net().to("meta")), X, Y),
+        r"lie where the classifier does, on meta; found them on cpu",
+    ),
     "a grid of scores": (lambda: (torch.nn.Identity().eval(), X, Y), r"\[N, K\].*\(2, 3, 4, 4\).*Flatten"),
 }
 
@@ -243,6 +263,30 @@ def test_bad_input_is_named_at_the_door(door: str):
     model, x, y = make()
     with pytest.raises(BadInput, match=message):
         antiadv.attack(model, x, y, "pgd", Linf(0.1))
+
+
+class Moves(torch.nn.Module):
+    """Puts its images where and what its weights are; `fails` instead, for a reason of its own."""
+
+    def __init__(self, fails: bool = False) -> None:
+        super().__init__()
+        self.net, self.fails = small_net().double(), fails
+        self.eval()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.fails:
+            raise KeyError("mine")
+        return self.net(x.double().reshape(len(x), 3, 4, 4)).to(x)
+
+
+def test_a_network_that_moves_or_converts_its_images_itself_is_none_of_the_doors_business():
+    for x in (X, X.flatten(1)):
+        assert len(antiadv.attack(Moves(), x, Y, "pgd:steps=2", Linf(0.1)).records) == 2
+    with pytest.raises(KeyError, match="mine"):
+        antiadv.attack(Moves(fails=True), X.double(), Y, "pgd", Linf(0.1))
+    with pytest.raises(BadInput, match=r"found torch\.float32, and it fails \(KeyError: 'mine'\)") as error:
+        antiadv.attack(Moves(fails=True), X, Y, "pgd", Linf(0.1))
+    assert isinstance(error.value.__cause__, KeyError), "nothing is lost"
 
 
 @pytest.mark.parametrize(
@@ -263,6 +307,7 @@ def test_bad_input_is_named_at_the_door(door: str):
         ("pgd", {"batch": 2.5}, BadSpec, "batch must be a whole number; found 2.5"),
         ("pgd", {"ids": [1, 2]}, BadInput, "whole numbers in a tensor.*found list"),
         ("pgd", {"ids": torch.rand(2)}, BadInput, r"whole numbers in a tensor.*found torch\.float32"),
+        ("pgd", {"ids": torch.tensor([True, False])}, BadInput, r"whole numbers in a tensor.*found torch\.bool"),
         (PGD, {}, BadInput, r"such as PGD\(\).*found <class"),
         (None, {}, BadInput, r"such as PGD\(\).*found None"),
         ("pgd", {"ids": torch.tensor([1, 2, 3])}, BadInput, r"one for each image \(2\).*\(3,\)"),
@@ -282,6 +327,11 @@ def test_an_attack_that_cannot_work_is_refused_before_the_model_runs(attack, wor
 def test_what_cannot_be_served_is_refused():
     with pytest.raises(BadInput, match=r"floating point.*uint8"):
         antiadv.Replayed(TOY.model)((TOY.x * 255).byte())
+    for precision in ("tf32", "half"):
+        with pytest.raises(
+            BadInput, match=f"precision {precision} needs a CUDA device; found cpu. Use float32 or mixed"
+        ):
+            antiadv.Replayed(TOY.model, precision=precision)(TOY.x)
     with pytest.raises(BadInput, match=r"torch tensor.*ndarray"):
         antiadv.AntiAdversary(TOY.model)(TOY.x.numpy())
     with pytest.raises(BadInput, match="pass gradients on"):

@@ -156,7 +156,7 @@ def test_samples_that_name_nothing_are_refused(said: str):
         ({"seed": 1.5}, BadSpec, "seed must be a whole number; found 1.5"),
         ({"attack": PGD}, BadInput, "found <class"),
         ({"threat": antiadv.Linf(0.1)}, BadInput, r"a Threat, or a text such as linf:8/255; found Ball"),
-        ({"model": small_net()}, BadInput, "names its model in text.*a name in a World"),
+        ({"model": small_net()}, BadInput, r"names its model in text.*a name in an antiadv\.World"),
         ({"looks": 0}, BadInput, "looks must be a whole number, at least 1; found 0. Give for example 10"),
         ({"looks": 2.0, "defence": "small_noise"}, BadInput, "at least 1; found 2.0"),
     ],

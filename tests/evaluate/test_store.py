@@ -355,6 +355,39 @@ def test_the_command_line_says_it_in_one_line_and_goes_on(
     assert said.err.count("\n") == 1
 
 
+# ---------------------------------------------------------------- a missing cell.json
+
+
+def test_records_without_their_cell_are_named_and_come_back_with_it(tmp_path: Path):
+    store = fill(tmp_path, range(3))
+    lost = cell("apgd:steps=3", range(3), threat="linf:4/255")
+    (tmp_path / put(tmp_path, "apgd:steps=3") / "cell.json").unlink()
+    (tmp_path / "figures").mkdir()  # no folder of the store's
+    with pytest.warns(UserWarning, match=rf"left out, whose cell\.json is missing: {lost.key}\. Run") as told:
+        assert store.cells() == [CELL]
+    assert len(told) == 1
+    assert store.cells() == [CELL], "and is not said twice"
+    store.prepare(lost)  # as whoever runs it again does
+    assert set(store.cells()) == {CELL, lost}
+    assert len(store.read(lost)) == 3
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("how", [["--json"], [], ["table-1"], ["--out", "page"]], ids=" ".join)
+def test_a_report_names_records_without_their_cell_on_stderr_and_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, how: list[str]
+):
+    monkeypatch.chdir(tmp_path)
+    fill(tmp_path / "store", range(3))
+    lost = put(tmp_path / "store", "apgd:steps=3")
+    (tmp_path / "store" / lost / "cell.json").unlink()
+    assert main(["report", "--store", "store", *how]) == 0
+    said = capsys.readouterr()
+    assert said.err.count(lost) == said.err.count("\n") == 1
+    assert said.err.startswith("antiadv: of the store store the records in these folders are left out, whose cell.json")
+    assert lost not in said.out
+
+
 # ---------------------------------------------------------------- leftovers, images, disks
 
 

@@ -186,10 +186,14 @@ def test_bad_input_is_said_at_the_door():
     y = net(x).argmax(1)
     with pytest.raises(BadInput, match="Pass at least one"):
         antiadv.verdict(net, x[:0], y[:0])
-    with pytest.raises(BadInput, match="found 3 and 2"):
+    with pytest.raises(BadInput, match=r"one per image \(3\); found .* \(2,\)"):
         antiadv.verdict(net, x, y[:2])
     with pytest.raises(BadInput, match="in a tensor"):
         antiadv.verdict(net, x, y.tolist())
+    with pytest.raises(BadInput, match=r"in a tensor.*found NoneType"):
+        antiadv.verdict(net, x, None)  # type: ignore[arg-type]
+    with pytest.raises(BadInput, match="lie where the classifier does, on meta; found them on cpu"):
+        antiadv.verdict(small_net().to("meta"), x, y)
     with pytest.raises(BadSpec, match="found 'linf:8/255'"):
         antiadv.verdict(net, x, y, ball="linf:8/255")
     with pytest.raises(BadInput, match="name one"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 import subprocess
 import sys
@@ -73,10 +74,16 @@ def test_no_file_uses_the_global_dice(path: Path) -> None:
 
 def test_public_names() -> None:
     asked = ("AntiAdversary", "Linf", "L2", "Threat", "Access", "attack", "evaluate", "Store", "report", "models")
-    assert {*asked, "data"} <= set(antiadv.__all__)
+    assert {*asked, "data", "World"} <= set(antiadv.__all__)
     assert all(hasattr(antiadv, name) for name in antiadv.__all__)
     assert callable(antiadv.evaluate)
     assert callable(antiadv.report)
+
+
+@pytest.mark.parametrize("name", [n for n in antiadv.__all__ if inspect.isfunction(getattr(antiadv, n))])
+def test_every_public_function_has_an_example(name: str) -> None:
+    """Which runs: doctests are collected with the tests."""
+    assert ">>> " in (inspect.getdoc(getattr(antiadv, name)) or "")
 
 
 def test_the_library_needs_none_of_the_command_lines_packages() -> None:
@@ -125,6 +132,14 @@ def test_pages_warn_of_the_settings_that_make_networks_weaker() -> None:
     for name in ("README.md", "docs/index.md", "docs/threat-models.md", "src/antiadv/defences/anti_adversary.py"):
         said = " ".join((ROOT / name).read_text().split())
         assert set(re.findall(setting, said)) - {default} == set(re.findall(setting, failed)), name
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["src/antiadv/cli/options.py", "src/antiadv/evaluate/__init__.py", "docs/index.md", "docs/design/speed.md"],
+)
+def test_compiling_takes_as_long_wherever_it_is_said(name: str) -> None:
+    assert "half a minute or so each network" in " ".join((ROOT / name).read_text().split())
 
 
 @pytest.mark.parametrize("name", ["README.md", "docs/index.md"])

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -311,6 +312,27 @@ def test_kept_images_that_cannot_be_read_are_named(tmp_path: Path, run: Path, wo
     path = Store(tmp_path).append(cell, Store(run).read(cell), RECEIPT, torch.zeros(8, 3, 32, 32))
     next(path.parent.glob("*.safetensors")).write_bytes(b"broken")
     assert "000000-000007-8.safetensors cannot be read as images" in gallery.kept(Store(tmp_path), world).about
+
+
+def test_kept_images_of_a_set_without_names_are_shown_by_number(tmp_path: Path, world: World):
+    """The network may take an image for a class that no label of the set names."""
+    sample = world.data("cifar10:test")
+    rows = (sample.labels(sample.ids) == 0).nonzero().flatten()[:8]  # aeroplanes only
+    np.savez(tmp_path / "mine.npz", images=(sample.images(rows) * 255).byte().numpy(), labels=sample.labels(rows))
+    mine = World("cpu", data={"arrays:mine.npz": antiadv.data.load(f"arrays:{tmp_path}/mine.npz")})
+    cell = antiadv.make_cell(
+        data="arrays:mine.npz",
+        model="compact:trades",
+        defence="anti_adversary",
+        attack="transfer:attack=(pgd:steps=5)",
+        threat="linf:32/255",
+        samples=range(8),
+        world=mine,
+    )
+    antiadv.evaluate([cell], tmp_path / "store", world=mine, keep_images=True)
+    said = [e.answers["g"] for e in gallery.kept(Store(tmp_path / "store"), mine).exhibits]
+    assert {before.label for before, _ in said} == {"class 0"}
+    assert not {after.label for _, after in said} <= {"class 0"}
 
 
 def test_no_images_no_word(paper: Path, world: World):

@@ -35,7 +35,8 @@ Networks = Annotated[
     str, typer.Option("--networks", help="zoo, or official:DIR where DIR holds the authors' checkpoints.")
 ]
 Compiled = Annotated[
-    bool, typer.Option("--compile", help="Compile the network first: a minute at the start, faster on long runs.")
+    bool,
+    typer.Option("--compile", help="Compile first: half a minute or so each network, and faster on long runs."),
 ]
 Runner = Annotated[
     str, typer.Option("--runner", help="Where the work is done: local, processes:4, ray, or ray:ADDRESS of a cluster.")

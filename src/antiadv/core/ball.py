@@ -82,12 +82,24 @@ class Ball:
 
 
 def Linf(eps: float) -> Ball:  # noqa: N802  a noun: it reads as the ball it makes
-    """The ball of the largest change to any pixel."""
+    """The ball of the largest change to any pixel.
+
+    >>> print(Linf(8 / 255))
+    linf:8/255
+    >>> Linf(0.25).project(torch.tensor([[0.5, 0.0]]), torch.tensor([[0.9, -0.1]])).tolist()
+    [[0.75, 0.0]]
+    """
     return Ball(math.inf, _radius(eps))
 
 
 def L2(eps: float) -> Ball:  # noqa: N802
-    """The ball of the Euclidean norm over all pixels and channels."""
+    """The ball of the Euclidean norm over all pixels and channels.
+
+    >>> print(L2(0.5))
+    l2:0.5
+    >>> L2(0.5).distance(torch.zeros(1, 3, 2, 2), torch.full((1, 3, 2, 2), 0.5)).tolist() == [3**0.5]
+    True
+    """
     return Ball(2, _radius(eps))
 
 

@@ -3,21 +3,24 @@
     check_base(f)          a network in evaluation mode                             costs nothing
     check_images(x)        floating point, [N, …], finite, in [0, 1]                one synchronisation
     check_labels(y, x)     whole numbers, one per image
-    check_scores(s, x)     [N, K], K ≥ 2, finite, and not probabilities             one synchronisation
+    check_scores(s, x)     [N, K], K ≥ 2 or the data's, finite, no probabilities    one synchronisation
     check_slope(s)         scores through which gradients flow                      costs nothing
+    fitting(f, x)          why f fails on x, where x is elsewhere or of another kind
 
 Each failure is a `BadInput` of one sentence: what was asked, what was found, what to do.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Iterator
 from numbers import Integral
 
 import torch
 from torch import Tensor, nn
 
-from antiadv.core.errors import BadInput, BadSpec
+from antiadv.core.errors import AntiadvError, BadInput, BadSpec
 
 ROUNDING = 1e-5  # images that went through a resize or a normalise-and-back overshoot [0, 1] by less than this
 
@@ -37,12 +40,12 @@ def check_float(x: Tensor) -> None:
         raise BadInput(f"images must be a torch tensor [N, C, H, W]; found {type(x).__name__}. Use torch.as_tensor.")
     if not x.is_floating_point():
         raise BadInput(f"images must be floating point in [0, 1]; found {x.dtype}. Divide bytes by 255.")
+    if x.ndim < 2:
+        raise BadInput(f"images must be a batch [N, …]; found shape {tuple(x.shape)}. Add a batch dimension.")
 
 
 def check_images(x: Tensor) -> None:
     check_float(x)
-    if x.ndim < 2:
-        raise BadInput(f"images must be a batch [N, …]; found shape {tuple(x.shape)}. Add a batch dimension.")
     if x.numel() == 0:
         return
     low, high = (v.item() for v in torch.stack(torch.aminmax(x.detach())))
@@ -61,9 +64,10 @@ def _remedy(low: float, high: float) -> str:
 def check_labels(y: Tensor, x: Tensor) -> None:
     if not isinstance(y, Tensor) or y.is_floating_point() or y.dtype == torch.bool or y.shape != x.shape[:1]:
         found = f"{y.dtype} {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
+        todo = "Pass class indices, and a single image as a batch of one." if x.ndim == 3 else "Pass class indices."
         raise BadInput(
             f"labels must be whole numbers in a tensor, one per image ({len(x)}); "
-            f"found {found} for images {tuple(x.shape)}. Pass class indices."
+            f"found {found} for images {tuple(x.shape)}. {todo}"
         )
 
 
@@ -82,9 +86,16 @@ def check_shape(s: Tensor, x: Tensor) -> None:
         )
 
 
-def check_scores(s: Tensor, x: Tensor, y: Tensor | None = None, ids: Tensor | None = None) -> None:
-    """`ids`, the samples' numbers where they have any, are what a failure names them by."""
+def check_scores(
+    s: Tensor, x: Tensor, y: Tensor | None = None, ids: Tensor | None = None, classes: int | None = None
+) -> None:
+    """`ids`, the samples' numbers where they have any, are what a failure names them by; `classes` are the data's."""
     check_shape(s, x)
+    if classes is not None and s.shape[1] != classes:
+        raise BadInput(
+            f"the classifier must return a score for each of the data set's {classes} classes; found {s.shape[1]}. "
+            "Name the data that it was trained on, or another network."
+        )
     if len(s) == 0:
         return
     if not torch.isfinite(s).all():
@@ -111,6 +122,42 @@ def check_slope(s: Tensor) -> None:
             "the classifier must pass gradients on to its images; found scores that autograd knows no way back from. "
             "Keep to torch inside it, without detach or no_grad, or use what sees scores or labels only."
         )
+
+
+@contextlib.contextmanager
+def fitting(model: nn.Module, x: Tensor) -> Iterator[None]:
+    """Inside, a network that fails on images which lie elsewhere or are of another kind than its weights is told so.
+
+    Only where it fails, for it may move, convert or reshape them itself.
+    """
+    try:
+        yield
+    except AntiadvError:
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {(str(error).strip() or 'no message').splitlines()[0]}"
+        if (sentence := _misfit(model, x, reason)) is None:
+            raise
+        raise BadInput(sentence) from error
+
+
+def _misfit(model: nn.Module, x: Tensor, reason: str) -> str | None:
+    """What can be seen from outside of images on which the network failed for this reason."""
+    weights = [*model.parameters(), *model.buffers()]
+    places = [t.device for t in weights]
+    kinds = [t.dtype for t in weights if t.is_floating_point()]
+    if places and x.device not in places:
+        asked, found = f"lie where the classifier does, on {places[0]}", f"them on {x.device}"
+        todo = "Move one of the two"
+    elif kinds and x.dtype not in kinds:
+        asked, found = f"be {kinds[0]} as the classifier's weights are", f"{x.dtype}"
+        todo = "Convert one of the two"
+    elif x.ndim != 4:
+        asked, found = "be a batch as the classifier takes it, mostly [N, C, H, W]", f"shape {tuple(x.shape)}"
+        todo = "Reshape them; a single image is a batch of one"
+    else:
+        return None
+    return f"images must {asked}; found {found}, and it fails ({reason}). {todo}."
 
 
 def check_whole(**options: object) -> None:

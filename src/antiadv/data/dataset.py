@@ -36,7 +36,7 @@ class Pixels(Protocol):
 @dataclass(frozen=True, eq=False)
 class Dataset:
     name: str  # "cifar10:test"
-    classes: tuple[str, ...]
+    classes: tuple[str, ...]  # what they are called; empty where the set does not say, and may lack some
     digest: str
     pixels: Pixels
     truth: Ints  # the label of every sample at hand
@@ -49,6 +49,10 @@ class Dataset:
     def ids(self) -> range:
         """The sample ids that can be read."""
         return range(len(self))
+
+    def called(self, label: int) -> str:
+        """The name of a class, or its number where the set has no names."""
+        return self.classes[label] if self.classes else f"class {label}"
 
     def images(self, ids: Sequence[int] | Tensor | Ints) -> Tensor:
         x = torch.from_numpy(np.ascontiguousarray(self.pixels[self._rows(ids)]))

@@ -4,7 +4,8 @@
     arrays:FOLDER           the same as a pair of .npy files (data/pairs.py has the names)
 
 Nothing is imported or copied. A store knows such a set by the name of its file and by its digest, so that it may lie
-anywhere, and another set of the same name is not taken for it.
+anywhere, and another set of the same name is not taken for it. Its classes have numbers only, and a network may know
+more of them than appear.
 """
 
 from __future__ import annotations
@@ -28,5 +29,4 @@ def arrays(path: str) -> Dataset:
     (pair,) = pairs
     if pair.y.min() < 0:
         raise BadInput(f"labels count from 0; found {pair.y.min()} in {source}. Number the classes from 0 on.")
-    classes = tuple(map(str, range(int(pair.y.max()) + 1)))
-    return Dataset(f"arrays:{source.name}", classes, digest(pair.x, pair.y), pair.x, pair.y)
+    return Dataset(f"arrays:{source.name}", (), digest(pair.x, pair.y), pair.x, pair.y)

@@ -80,8 +80,16 @@ def attack(
     grants (by default what the attack needs); with `targeted`, y holds the classes to reach. `ids` are the samples'
     stable numbers, which key their dice (by default 0, 1, …); `batch` is how many images pass at once,
     `precision` what the search runs in (`tf32` is faster on a GPU, `mixed` anywhere), `compiled` whether the network is
-    compiled for it first, which takes a minute and pays on long runs; the judge looks in float32, at the network as it
-    stands, and at a randomised defence `looks` times: it is right where more than half of them are.
+    compiled for it first, which takes half a minute or so each network and pays on long runs; the judge looks in
+    float32, at the network as it stands, and at a randomised defence `looks` times: it is right where more than half
+    of them are.
+
+    >>> import antiadv
+    >>> net, images = antiadv.models.load("compact:trades"), antiadv.data.load("cifar10:test")
+    >>> x, y = images.images(range(8)), images.labels(range(8))
+    >>> outcome = antiadv.attack(net, x, y, "pgd:steps=10", antiadv.Linf(8 / 255))
+    >>> outcome.robust_accuracy, outcome.fooled.tolist()
+    (0.5, [False, False, False, True, True, False, True, True])
     """
     check_float(x)
     chosen = attacks.parse(attack) if isinstance(attack, str) else attack
@@ -109,6 +117,13 @@ def evaluate(
 
     `runner` says where: `"local"`, `"processes:4"`, `"ray"`, `"ray:ADDRESS"`. A shard that cannot be done is left out,
     and named by the `Unfinished` that is raised when all others are stored.
+
+    >>> import tempfile
+    >>> cell = make_cell(model="compact:trades", attack="pgd:steps=5", threat="linf:16/255", samples=range(4))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     evaluate([cell], folder, shard=2)
+    ...     [(r.sample, r.label, r.attacked, r.queries) for r in Store(folder).read(cell)]
+    [(0, 3, 6, 5), (1, 8, 8, 6), (2, 8, 1, 6), (3, 0, 8, 4)]
     """
     carry_out = parse_runner(runner) if isinstance(runner, str) else runner
     store = store if isinstance(store, Store) else Store(store)

@@ -40,12 +40,16 @@ def make_cell(
 
     `looks` is how often a randomised defence is judged. Any other model is looked at once, so that its cell is the
     same however many were asked for.
+
+    >>> cell = make_cell(model="compact:trades", attack="pgd:steps=40", threat="linf:8/255", samples="0:100")
+    >>> str(cell.threat), cell.samples, cell.defence
+    ('linf:8/255,access=gradients', range(0, 100), 'none')
     """
     for name, said in (("model", model), ("defence", defence), ("data", data)):
         if not isinstance(said, str):
             raise BadInput(
                 f"a cell names its {name} in text; found {type(said).__name__}. Use antiadv.attack or antiadv.verdict "
-                "for what is in hand, or give it a name in a World."
+                "for what is in hand, or give it a name in an antiadv.World."
             )
     world = World() if world is None else world
     attack = attacks.parse(attack) if isinstance(attack, str) else attack

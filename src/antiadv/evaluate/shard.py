@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from antiadv import attacks
 from antiadv.core.attack import Attack, check_attack
 from antiadv.core.defence import base_of
-from antiadv.core.door import check_base, check_images, check_labels, check_scores, check_whole
+from antiadv.core.door import check_base, check_images, check_labels, check_scores, check_whole, fitting
 from antiadv.core.draws import Draws
 from antiadv.core.engine import Eager, Engine
 from antiadv.core.errors import BadInput
@@ -60,15 +60,19 @@ def confront(
     engine: Engine | None = None,
     watch: Watch | None = None,
     looks: int = LOOKS,
+    classes: int | None = None,
 ) -> tuple[Tensor, list[Record], Receipt]:
-    """Attack every sample the classifier gets right, and judge. For a targeted threat y holds the targets."""
+    """Attack every sample the classifier gets right, and judge. For a targeted threat y holds the targets.
+
+    `classes` is how many the data has, where that is known: a network with others answers another question.
+    """
     check_base(model)
     check_images(x)
     check_labels(y, x)
     check_attack(attack, threat)
     check_looks(looks)
     check_whole(seed=seed)
-    if not isinstance(ids, Tensor) or ids.is_floating_point() or ids.shape != y.shape:
+    if not isinstance(ids, Tensor) or ids.is_floating_point() or ids.dtype == torch.bool or ids.shape != y.shape:
         found = f"{ids.dtype} {tuple(ids.shape)}" if isinstance(ids, Tensor) else type(ids).__name__
         raise BadInput(
             f"ids must be whole numbers in a tensor, one for each image ({len(x)}); found {found}. Or leave them out."
@@ -82,9 +86,10 @@ def confront(
         def judged(images: Tensor, engine: Engine) -> Look:
             return look(model, images, engine, dice.fold(JUDGE), looks)
 
-        clean = judged(x, judge)
+        with fitting(model, x):
+            clean = judged(x, judge)
         for s in clean.scores:
-            check_scores(s, x, y, ids)
+            check_scores(s, x, y, ids, classes)
         ledger = Ledger(len(x), threat.queries)
         goal = ~clean.majority(y) if threat.targeted else clean.majority(y)
         rows = goal.nonzero().squeeze(1)
@@ -143,5 +148,6 @@ def run_shard(job: Job, world: World, engine: Engine | None = None, watch: Watch
     ids = torch.tensor(job.ids)
     attack = attacks.parse(cell.attack)
     engine = world.engine(cell.precision) if engine is None else engine
-    z, facts, receipt = confront(model, attack, cell.threat, x, y, ids, cell.seed, engine, watch, cell.looks)
+    classes = len(dataset.classes) or None
+    z, facts, receipt = confront(model, attack, cell.threat, x, y, ids, cell.seed, engine, watch, cell.looks, classes)
     return Result(job, facts, receipt, z.cpu())

@@ -41,9 +41,13 @@ Run = Callable[..., tuple[Tensor, ...]]  # a model and the tensors of one part â
 def engine(device: torch.device, batch: int = 256, precision: str = "float32", compiled: bool = False) -> Fast:
     """The fastest engine that this device has for this precision."""
     check_precision(precision)
+    _check_there(precision, device)
+    return Fast(batch, precision, compiled=compiled)
+
+
+def _check_there(precision: str, device: torch.device) -> None:
     if precision in ("tf32", "half") and device.type != "cuda":
         raise BadInput(f"precision {precision} needs a CUDA device; found {device.type}. Use float32 or mixed there.")
-    return Fast(batch, precision, compiled=compiled)
 
 
 class Fast:
@@ -244,6 +248,7 @@ class Replayed(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         check_float(x)  # scores come in the type of the images: of bytes they would be bytes
+        _check_there(self._engine.precision, x.device)  # only now: a module may be moved after it is made
         return self._engine.scores(self.model, x)
 
 

@@ -6,10 +6,10 @@
 
 A file is whole or absent. Its header names its cell, counts its records, holds the receipt and carries the digest of
 it all, so a truncated, edited, renamed or foreign file is named and refused, never half-read. A cell that another
-edition of its attack or defence made is whole, but no cell of today: a listing names it in a warning and goes on. Two
-writers of one cell write equal facts under equal names; where files overlap, the first by name counts. Records are kept
-by column and compressed, what repeats itself said once, so equal records are equal second lines and a thousand of them
-take about 8 kB.
+edition of its attack or defence made is whole, but no cell of today, and records without their cell.json are nobody's:
+a listing names them in a warning and goes on. Two writers of one cell write equal facts under equal names; where files
+overlap, the first by name counts. Records are kept by column and compressed, what repeats itself said once, so equal
+records are equal second lines and a thousand of them take about 8 kB.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Store:
 
     def __init__(self, root: str | Path) -> None:
         self.root = Path(root)
-        self._told = ""  # the last warning, which is not given twice
+        self._told: set[str] = set()  # warnings, which are not given twice
 
     def folder(self, cell: Cell) -> Path:
         return self.root / cell.key
@@ -84,7 +84,8 @@ class Store:
     def cells(self) -> list[Cell]:
         """The cells of this store, each asking for the samples from the first to the last stored of it.
 
-        Those of another edition are left out, with one warning that names them all.
+        Those of another edition are left out, with one warning that names them all, and so are folders whose cell.json
+        is missing.
         """
         found, others = list[Cell](), list[str]()
         for path in sorted(self.root.glob("*/cell.json")):
@@ -92,16 +93,26 @@ class Store:
                 found.append(self._spanned(self._cell(path)))
             except _OtherEdition as other:
                 others.append(str(other))
-        self._tell(others)
+        self._tell(
+            "the cells in these folders are left out, which another edition of their attack or defence made",
+            others,
+            "Run them again, and move the folders away.",
+        )
+        self._tell(
+            "the records in these folders are left out, whose cell.json is missing",
+            self._nameless(),
+            "Run their cells again, which puts it back and keeps the records, or move the folders away.",
+        )
         return [c for c in found if len(c.samples)]
 
-    def _tell(self, others: Sequence[str]) -> None:
-        said = (
-            f"of the store {self.root} the cells in these folders are left out, which another edition of their attack "
-            f"or defence made: {', '.join(others)}. Run them again, and move the folders away."
-        )
-        if others and said != self._told:
-            self._told = said
+    def _nameless(self) -> list[str]:
+        folders = (path for path in sorted(self.root.glob("*/")) if not (path / "cell.json").exists())
+        return [path.name for path in folders if any(path.glob("*" + _RECORDS))]
+
+    def _tell(self, what: str, folders: Sequence[str], todo: str) -> None:
+        said = f"of the store {self.root} {what}: {', '.join(folders)}. {todo}"
+        if folders and said not in self._told:
+            self._told.add(said)
             warnings.warn(said, stacklevel=1)  # here, wherever the listing was asked for: Python says it once
 
     def _spanned(self, cell: Cell) -> Cell:

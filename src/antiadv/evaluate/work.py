@@ -22,6 +22,7 @@ from antiadv.core.draws import Draws
 from antiadv.core.engine import Eager
 from antiadv.core.errors import AntiadvError, Unfinished
 from antiadv.core.ledger import Ledger
+from antiadv.defences import BARE
 from antiadv.evaluate.cell import Job
 from antiadv.evaluate.judge import look
 from antiadv.evaluate.shard import JUDGE, Result, run_shard
@@ -46,7 +47,10 @@ class Failure:
     foreign: bool = False
 
     def __str__(self) -> str:
-        return f"{self.job.cell.attack} on {self.job.cell.model}, {name_samples(self.job.ids)}: {self.sentence}"
+        cell = self.job.cell
+        defence = "" if cell.defence == BARE else f" behind {cell.defence}"
+        what = f"{cell.attack} on {cell.model}{defence} in {cell.threat}"
+        return f"{what}, {name_samples(self.job.ids)} of {cell.data}: {self.sentence}"
 
 
 Done = Result | Failure
@@ -124,11 +128,14 @@ Runner = Callable[[Work, Iterable[Job]], Iterator[Done]]
 
 def complaint(failures: Sequence[Failure], shards: int) -> Unfinished:
     """What is said at the end of a run that had these failures: each reason once, with the first shard it came with."""
+    cells = len({failure.job.cell for failure in failures})
+    where = f", of {cells} cells," if cells > 1 else ""
+    kept = "; the others are stored" if len(failures) < shards else ""
     first = list({failure.sentence: failure for failure in reversed(failures)}.values())[::-1]
     more = f" And {len(first) - NAMED} other reasons." if len(first) > NAMED else ""
     error = Unfinished(
-        f"{len(failures)} of {shards} shards could not be done; the others are stored, and the same call tries these "
-        f"again. {' '.join(map(str, first[:NAMED]))}{more}"
+        f"{len(failures)} of {shards} shards{where} could not be done{kept}. {' '.join(map(str, first[:NAMED]))}{more} "
+        "Then run the same command, or call, again: it does what is missing."
     )
     for failure in first[:NAMED]:
         error.add_note(failure.trace)

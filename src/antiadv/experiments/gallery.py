@@ -135,7 +135,7 @@ def _exhibits(
         said = {who: tuple(_answer(data, p[i], int(y[i])) for p in both) for who, both in odds.items()}
         yield Exhibit(
             sample=int(ids[i]),
-            truth=data.classes[int(y[i])],
+            truth=data.called(int(y[i])),
             attack=attack,
             before=_png(x[i]),
             change=_png(0.5 + factor * d),
@@ -148,7 +148,7 @@ def _exhibits(
 
 def _answer(data: Dataset, odds: Tensor, truth: int) -> Answer:
     k = int(odds.argmax())
-    return Answer(data.classes[k], float(odds[k]), k == truth)
+    return Answer(data.called(k), float(odds[k]), k == truth)
 
 
 def _png(x: Tensor) -> bytes:

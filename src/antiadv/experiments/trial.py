@@ -221,11 +221,17 @@ def verdict(
 
     `defence` is a text or a defence that wraps `model`; `ball` is where the attacker may go (by default Linf(8/255));
     `queries` the budget of the score-based attack. Images are taken in order, as many as fit into `minutes`.
+
+    >>> net = nn.Sequential(nn.Flatten(), nn.Linear(12, 3)).eval()
+    >>> x = torch.full((4, 3, 2, 2), 0.5)
+    >>> made = verdict(net, x, net(x).argmax(1), "anti_adversary", queries=10)
+    >>> made.samples, [row.cell.attack for row in made.rows[::2]]
+    (4, ['square', 'apgd', 'transfer:attack=apgd', 'bpda:attack=apgd', 'pseudo_label'])
     """
-    if len(x) == 0 or len(x) != len(y):
-        raise BadInput(f"a verdict needs images and a label for each; found {len(x)} and {len(y)}. Pass at least one.")
     check_images(x)
     check_labels(y, x)
+    if len(x) == 0:
+        raise BadInput("a verdict needs images and a label for each; found none. Pass at least one.")
     if defence == defences.BARE:
         raise BadInput("a verdict compares a defence with the bare classifier; name one, for example anti_adversary.")
     defended = defences.wrap(defence, model) if isinstance(defence, str) else defence

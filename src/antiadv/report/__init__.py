@@ -53,6 +53,15 @@ def report_of(found: list[Row], scaled: Mapping[Digests, Calibration] | None = N
 
 
 def report(store: Store | str | Path) -> Report:
-    """Everything the store holds, as rows with intervals, the warning signs, and the verdict on each defence."""
+    """Everything the store holds, as rows with intervals, the warning signs, and the verdict on each defence.
+
+    >>> import antiadv, tempfile
+    >>> asked = {"model": "compact:trades", "attack": "transfer", "threat": "linf:16/255", "samples": range(4)}
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     antiadv.evaluate([antiadv.make_cell(**asked, defence=d) for d in ("none", "anti_adversary")], folder)
+    ...     made = report(folder)
+    >>> [(row.cell.defence, str(row.robust)) for row in made.rows]
+    [('none', '25.0 [4.6, 69.9]'), ('anti_adversary', '25.0 [4.6, 69.9]')]
+    """
     facts = store if isinstance(store, Store) else Store(store)
     return report_of(rows(facts), beside(facts.root))
