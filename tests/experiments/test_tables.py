@@ -25,6 +25,7 @@ from antiadv.experiments import (
     figure_3,
     figure_4,
     figure_5,
+    noise,
     rows,
     table_1,
     table_2,
@@ -488,6 +489,37 @@ def test_behind_the_gains_a_step_that_goes_too_far_is_told_from_an_image_that_do
     shown = whole(store).tables[-1]
     assert shown.sheet.title == grid.title
     assert set(shown.sources) == {cell.key for cell in used}
+
+
+def test_beside_small_noise_luck_and_steps_that_go_too_far_are_told_apart(tmp_path: Path, world: World):
+    """Of 40 samples 10 fall behind the layer, 4 of these with f right; behind noise 16, 12 of them by luck."""
+    store = Store(tmp_path)
+    for cell in cells_of("table-1", "compact:standard", world):
+        if cell.attack not in ("nes", "bandits") or cell.defence == "none":
+            continue
+        if cell.defence == "small_noise":
+            put(store, cell, 4, luck=12)
+            continue
+        put(store, cell, 10)
+        some = [dataclasses.replace(r, base_attacked=r.label) if r.sample < 4 else r for r in store.read(cell)]
+        shutil.rmtree(store.root / cell.key)
+        store.append(cell, some, RECEIPT)
+    grid, used = noise.grid(Shelf(store))
+    assert [line.labels for line in grid.lines] == [
+        ("cifar10", "nominal, compact:standard", f"{attack} {k}k") for attack in ("Bandits", "NES") for k in (5, 10)
+    ]
+    for line in grid.lines:
+        ours = {name: number.ours for name, number in line.numbers.items()}
+        assert {name: round(100 * n.value, 4) for name, n in ours.items() if n is not None} == {
+            "layer": 75.0,
+            "f right": 10.0,
+            "layer, f's": 85.0,
+            "SND, one look": 60.0,
+            "lucky": 30.0,
+        }
+    assert len(used) == 4
+    assert grid.markdown() in experiments.page(store)
+    assert noise.grid(Shelf(Store(tmp_path / "none")))[0].lines == ()
 
 
 def test_behind_the_gains_all_is_of_the_samples_that_met_every_attack(tmp_path: Path, world: World):

@@ -75,7 +75,7 @@ def test_tables_hold_the_numbers_of_the_page(made: Document, paper: Path):
     for part in made.tables:
         assert part.sheet.markdown() in text
         assert all(sentence in text for sentence in part.sentences)
-        made_by = "antiadv report" if part.sheet.name == "behind" else f"antiadv reproduce {part.sheet.name}"
+        made_by = "antiadv report" if part.sheet.name in ("behind", "noise") else f"antiadv reproduce {part.sheet.name}"
         assert part.command == made_by
 
 

@@ -108,7 +108,9 @@ def claims(shelf: Shelf, source: Source | None = None) -> list[Claim]:
             "counting, where one wrong answer is enough (one look), and in the judge's, by majority.",
             tuple(_against_noise(shelf, nominal)),
             "An attack on noise ends at the first wrong answer, which may have been luck: looked at ten times, most of "
-            "those images are right again. So noise seems weak to who counts one look, and strong to who counts most.",
+            "those images are right again. So noise seems weak to who counts one look, and strong to who counts most. "
+            "On ResNet-50 the layer's own step goes too far: had g always f's label, it would do no worse than noise "
+            "against NES by one look (*beside small noise*).",
         ),
         Claim(
             "A gain for every α",

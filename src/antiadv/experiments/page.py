@@ -14,7 +14,7 @@ from statistics import fmean
 
 from antiadv import defences
 from antiadv.evaluate.store import Store
-from antiadv.experiments import behind, table_3
+from antiadv.experiments import behind, noise, table_3
 from antiadv.experiments.claims import Claim, claims
 from antiadv.experiments.fill import Filled, Shelf, fill, labels
 from antiadv.experiments.networks import Source
@@ -47,7 +47,7 @@ is a function of the records in `results/`, and `antiadv reproduce NAME` runs wh
 ## Claim by claim
 
 {claims}
-## {behind}
+{behind}
 ## Table by table
 
 {tables}"""
@@ -65,8 +65,11 @@ def page(store: Store | str | Path) -> str:
 
 
 def _behind(shelf: Shelf) -> str:
-    grid, _ = behind.grid(shelf)
-    return f"{grid.title}\n\n{grid.markdown()}\n" + "".join(f"- {sentence}\n" for sentence in grid.sentences)
+    grids = [part.grid(shelf)[0] for part in (behind, noise)]
+    return "\n".join(
+        f"## {grid.title}\n\n{grid.markdown()}\n" + "".join(f"- {sentence}\n" for sentence in grid.sentences)
+        for grid in grids
+    )
 
 
 def _store(store: Store | str | Path) -> Store:

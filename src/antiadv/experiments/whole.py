@@ -15,7 +15,7 @@ from pathlib import Path
 from antiadv import __version__, defences, experiments
 from antiadv.evaluate.cell import Receipt
 from antiadv.evaluate.store import Store
-from antiadv.experiments import behind, gallery
+from antiadv.experiments import behind, gallery, noise
 from antiadv.experiments.claims import Claim, claims
 from antiadv.experiments.fill import Filled, Shelf, fill
 from antiadv.experiments.networks import Source
@@ -118,10 +118,11 @@ def _shown(name: str, filled: Filled) -> Shown:
 
 
 def _behind(shelf: Shelf, source: Source, names: Sequence[str]) -> Iterator[Shown]:
-    """Beside the whole only: it is made of several tables' cells."""
-    grid, used = behind.grid(shelf, source)
-    if grid.lines and not names:
-        yield Shown(of_grid("behind", grid), "antiadv report", grid.sentences, tuple(cell.key for cell in used), ())
+    """Beside the whole only: they explain claims, and are made of tables' cells."""
+    for name, part in (("behind", behind), ("noise", noise)):
+        grid, used = part.grid(shelf, source)
+        if grid.lines and not names:
+            yield Shown(of_grid(name, grid), "antiadv report", grid.sentences, tuple(cell.key for cell in used), ())
 
 
 def _ablations(tables: dict[str, Filled]) -> Iterator[Figure]:
