@@ -42,6 +42,7 @@ FINEST, COARSEST = 2.0**-20, 2.0**-10  # bounds on θ
 HALVINGS = 25  # of a step
 PROBES = 64  # made at a time for a sample
 ROOM = 1 << 26  # values held at a time over all samples: a bound on memory, 256 MiB a copy
+NEAR = 1 << 20  # the same on a CPU: 4 MiB, which its cache holds
 
 Noise = Callable[[Draws], Tensor]  # M dice to M images of noise
 
@@ -118,7 +119,8 @@ def estimate(
 ) -> Tensor:
     """(1): g at z up to its length, like z, from `paid` probes for each row."""
     probes = int(paid.max())
-    part = max(1, ROOM // (min(PROBES, probes) * max(1, z[0].numel())))
+    room = NEAR if z.device.type == "cpu" else ROOM
+    part = max(1, room // (min(PROBES, probes) * max(1, z[0].numel())))
     return torch.cat(
         [
             _estimate(nearest, rows[m], z[m], delta[m], noise, dice[m], probes, paid[m])
