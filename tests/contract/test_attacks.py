@@ -199,11 +199,23 @@ def between(toy: Toy, p: float, share: float) -> Tensor:
     return toy.x + share * toy.distance / (1 if p == math.inf else math.sqrt(toy.x[0].numel()))
 
 
+@pytest.mark.parametrize(("name", "p"), [case for case in CASES if parse(case[0]).access is Access.LABELS])
+def test_without_a_radius_an_attack_on_labels_ends_where_the_judge_agrees(name: str, p: float) -> None:
+    """The engine sees the boundary a hundredth nearer than it is: who ends there goes back to what was kept before."""
+    toy, attack, ball = sphere(p), parse(name), Ball(p, math.inf)
+    z, found, receipt = confront(
+        toy.model, attack, Threat(ball, attack.access, 600), toy.x, toy.y, torch.arange(len(toy.x)), 0, Rounding(0.02)
+    )
+    assert (toy.model(z).argmax(1) != toy.y).all()
+    assert (receipt.again, receipt.checks > len(toy.x)) == (0, True)
+    assert max(r.queries for r in found) <= 600
+
+
 @pytest.mark.parametrize(("name", "p"), [case for case in CASES if parse(case[0]).minimal])
 @pytest.mark.parametrize("share", [0.0, 0.995], ids=["centre", "between"])
 def test_without_a_radius_an_engine_that_rounds_leaves_nothing_standing(name: str, p: float, share: float) -> None:
-    """Nothing ends such a search but x itself, so it asks nobody: what it believes in the end, it searches again. From
-    between the two boundaries x fools already, as the engine has it."""
+    """Nothing ends such a search but x itself, so most ask nobody: what they believe in the end, is searched again.
+    From between the two boundaries x fools already, as the engine has it."""
     toy, attack, ball = sphere(p), parse(name), Ball(p, math.inf)
     x = between(toy, p, share)
     assert (toy.model(x).argmax(1) == toy.y).all()

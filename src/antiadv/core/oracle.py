@@ -89,18 +89,21 @@ class Oracle:
     def scores(self, z: Tensor) -> Tensor:
         return self._ask(z, Access.SCORES)
 
+    @property
+    def rounds(self) -> bool:
+        """Whether the judge has other answers, to the last digit, and `exactly` gives them."""
+        dice = getattr(self._model, "randomised", False)
+        return not dice and self._engine.judge(self._model) is not self._engine
+
     def exactly(self, z: Tensor) -> Tensor | None:
         """The judge's scores of images that were sent before, or labels if no more is granted; nothing where the
         answers were these already, or where the judge rolls other dice. Not charged: it is the same answer."""
         self._need(Access.LABELS)
         each = self._per_sample(z)
-        if not len(z) or getattr(self._model, "randomised", False):
-            return None
-        judge = self._engine.judge(self._model)
-        if judge is self._engine:
+        if not len(z) or not self.rounds:
             return None
         self._ledger.check(self._rows, each)
-        s = judge.scores(self._model, z)
+        s = self._engine.judge(self._model).scores(self._model, z)
         return s if self.threat.access >= Access.SCORES else s.argmax(1)
 
     def gradient(self, z: Tensor, loss: Loss, *targets: Tensor) -> tuple[Tensor, Tensor]:
@@ -233,6 +236,10 @@ class Through(Oracle):
 
     def scores(self, z: Tensor) -> Tensor:
         return self.inner.scores(z)
+
+    @property
+    def rounds(self) -> bool:
+        return self.inner.rounds
 
     def exactly(self, z: Tensor) -> Tensor | None:
         return self.inner.exactly(z)

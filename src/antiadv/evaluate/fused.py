@@ -56,7 +56,7 @@ def _conv_add_relu(
     dilation: Sequence[int],
     groups: int,
 ) -> Tensor:
-    kind = (x.shape, w.shape, *stride, *padding, *dilation, groups, z is None)
+    kind = (x.dtype, x.shape, w.shape, *stride, *padding, *dilation, groups, z is None)
     if x.is_cuda and kind not in _refused:
         try:
             if z is None:

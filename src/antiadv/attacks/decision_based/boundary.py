@@ -82,7 +82,7 @@ class Boundary:
             vain = towards[rows] < VAIN * around[rows]  # (4)
             around[rows] = torch.where(vain, around[rows] / self.adaptation, around[rows])
             towards[rows] = torch.where(vain, around[rows], towards[rows])
-        return nearest.z
+        return nearest.settled()
 
 
 def propose(x: Tensor, z: Tensor, dice: Draws, around: Tensor, towards: Tensor) -> tuple[Tensor, Tensor]:

@@ -111,7 +111,7 @@ class Walk:
             moved, w = step(nearest, rows, z[rows], ball.steepest(g), length)  # (2)
             delta[rows[moved]] = spread * ball.distance(x[rows[moved]], w[moved])
             z[rows[moved]] = nearest.bisect(rows[moved], w[moved], theta)  # (3)
-        return nearest.z
+        return nearest.settled()
 
 
 def estimate(

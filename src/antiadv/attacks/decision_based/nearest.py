@@ -38,13 +38,17 @@ class Nearest:
 
     @property
     def z(self) -> Tensor:
-        """The images to return."""
+        """The closest fooling images; x where there is none."""
         return self._closest.z
 
     @property
     def distance(self) -> Tensor:
         """How far they are; infinite where nothing fooled yet."""
         return self._closest.distance
+
+    def settled(self) -> Tensor:
+        """The images to return, once no more are asked."""
+        return self._closest.settled()
 
     def going(self, rows: Tensor) -> Tensor:
         """Which of these rows go on."""

@@ -82,7 +82,7 @@ class Rays:
             r[rows] = torch.where(fooled, asked, r[rows])
             halving[rows] = (inside | fooled) & (r[rows] - low[rows] > narrow)  # (3)
             t[rows] += (~halving[rows]).long()
-        return nearest.z
+        return nearest.settled()
 
 
 def blocks(d: int, steps: int) -> Iterator[tuple[int, int]]:
