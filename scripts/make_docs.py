@@ -1,6 +1,6 @@
 """Write the pages that are made of facts: the zoo (its cards), the catalogue (registries), the flags (what a report
 says of them), the theory (experiments), parity and benchmarks (stored comparisons), confidence (stored measurements),
-the paper's tables (stored runs) and, between its two marks, the README's headline.
+the paper's tables (stored runs) and, between marks, the README's headline and its table of speeds.
 
 make_docs.py            write what differs
 make_docs.py --check    say what differs, and fail
@@ -14,6 +14,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from antiadv import attacks, defences, experiments, models, theory
@@ -235,16 +236,38 @@ def reproduction() -> str:
     return experiments.page(ROOT / "results")
 
 
-MARKS = "<!-- headline: made of results/ by make docs -->", "<!-- end of headline -->"
-
-
 def readme() -> str:
-    """The README as it stands, with what the store says between the marks."""
+    """The README as it stands, with what is stored between the marks of each part."""
     text = (ROOT / "README.md").read_text()
-    if [text.count(mark) for mark in MARKS] != [1, 1] or text.index(MARKS[0]) > text.index(MARKS[1]):
-        raise SystemExit(f"README.md must hold {MARKS[0]} and below it {MARKS[1]}, once each; put them back.")
-    before, _, rest = text.partition(MARKS[0])
-    return f"{before}{MARKS[0]}\n{experiments.headline(ROOT / 'results')}{MARKS[1]}{rest.partition(MARKS[1])[2]}"
+    for name, make in {"headline": lambda: experiments.headline(ROOT / "results"), "speed": how_fast}.items():
+        begin, end = f"<!-- {name}: made of results/ by make docs -->", f"<!-- end of {name} -->"
+        if [text.count(mark) for mark in (begin, end)] != [1, 1] or text.index(begin) > text.index(end):
+            raise SystemExit(f"README.md must hold {begin} and below it {end}, once each; put them back.")
+        before, _, rest = text.partition(begin)
+        text = f"{before}{begin}\n{make()}{end}{rest.partition(end)[2]}"
+    return text
+
+
+def how_fast() -> str:
+    """Of each race in which ours is to be several times as fast, the fastest setting that is as strong."""
+    best: dict[tuple[str, str], tuple[float, dict[str, str]]] = {}
+    for facts in speed_module().stored(ROOT / "results" / "bench"):
+        if facts["kind"] in ("overhead", "ceiling") or (facts["target"] or 0) <= 1:
+            continue
+        for row, side in zip(raced(facts), facts["verdict"]["sides"].values(), strict=True):
+            key, times = (facts["job"], facts["device"]), side["times_faster"]["median"]
+            if side["strong"] and times > best.get(key, (0.0, {}))[0]:
+                behind = ", behind the layer" if facts["layer"] else ""
+                unit = "" if facts["kind"] == "distance" else " %"
+                best[key] = times, {
+                    "ours": row["ours"],
+                    "theirs": facts["peer"].split()[0],
+                    "network": f"`{facts['model']}`{behind}",
+                    "on": facts["device"] if facts["device"] != "cpu" else f"{facts['threads']} CPU threads",
+                    "times as fast": row["times faster"],
+                    "reached, ours / theirs": f"{row['by ours']} / {row['by theirs']}{unit}",
+                }
+    return table([row for _, row in best.values()])
 
 
 PARITY = """# Parity
@@ -406,11 +429,17 @@ The digests of weights and images, the versions and every repeat are in the file
 """
 
 
-def benchmarks() -> str:
+def speed_module() -> ModuleType:
+    """`benchmarks/speed.py`: which jobs there are, it alone knows."""
     sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks"))
-    import speed  # which jobs there are, it alone knows
+    import speed
 
     sys.path.pop()
+    return speed
+
+
+def benchmarks() -> str:
+    speed = speed_module()
     folder = ROOT / "results" / "bench"
     found = speed.stored(folder)
     latency = json.loads((folder / "latency.json").read_text()) if (folder / "latency.json").exists() else None
