@@ -259,14 +259,17 @@ def how_fast() -> str:
             if side["strong"] and times > best.get(key, (0.0, {}))[0]:
                 behind = ", behind the layer" if facts["layer"] else ""
                 unit = "" if facts["kind"] == "distance" else " %"
-                best[key] = times, {
-                    "ours": row["ours"],
-                    "theirs": facts["peer"].split()[0],
-                    "network": f"`{facts['model']}`{behind}",
-                    "on": facts["device"] if facts["device"] != "cpu" else f"{facts['threads']} CPU threads",
-                    "times as fast": row["times faster"],
-                    "reached, ours / theirs": f"{row['by ours']} / {row['by theirs']}{unit}",
-                }
+                best[key] = (
+                    times,
+                    {
+                        "ours": row["ours"],
+                        "theirs": facts["peer"].split()[0],
+                        "network": f"`{facts['model']}`{behind}",
+                        "on": facts["device"] if facts["device"] != "cpu" else f"{facts['threads']} CPU threads",
+                        "times as fast": row["times faster"],
+                        "reached, ours / theirs": f"{row['by ours']} / {row['by theirs']}{unit}",
+                    },
+                )
     return table([row for _, row in best.values()])
 
 
