@@ -18,6 +18,7 @@ import torch
 
 from antiadv import AntiAdversary, attacks, data, models
 from antiadv.attacks.cascade import Cascade
+from antiadv.attacks.closest import FORMER
 from antiadv.core.errors import BadInput, BadSpec
 from antiadv.evaluate import speed as engines
 
@@ -76,7 +77,8 @@ def test_a_job_is_written_with_all_that_it_rests_on(bench: ModuleType, run: tupl
     (times,) = facts["times_faster"]["ours"]
     assert 0.1 < times < 100
     assert facts["budget"] == facts["theirs"]["forwards"] // 2
-    assert 2 * (facts["budget"] - 1) <= facts["ours"]["forwards"] <= 2 * facts["budget"]
+    looked = 2 * (1 + FORMER)  # at most, by the judge in the end
+    assert 2 * (facts["budget"] - 1) <= facts["ours"]["forwards"] <= 2 * facts["budget"] + looked
     assert facts["verdict"] == bench.verdict(facts)
 
 
