@@ -78,7 +78,7 @@ STEPS = 2  # K, of the layer
 OVERHEAD = 0.1  # of the processor time, outside the network's passes
 OVERHEAD_QUERIES = 128  # a sample: enough for the dearest step of any attack, the 101 of one of NES
 SHARES = tuple(k / 24 for k in (2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16))  # of their queries, for the least enough
-FEW = {  # options that come closest within a few hundred queries, of those tried on other dice
+FEW = {  # of the options tried, with other dice, those that come closest within a few hundred queries
     "hop_skip_jump": "hop_skip_jump:probes=20,gamma=170",
     "boundary": "boundary:around=0.3,towards=0.05",
 }

@@ -413,14 +413,14 @@ turn, each repeated; and what each side reached, judged by the same code. This p
   project, on which they are tried, are smaller (`compact`, width 16) or of another kind (`wrn16-4`).
 - *passes* are images through the bare network, forward + backward, ours / theirs. Where ours has a number of queries,
   it is what theirs sends for a sample; in the jobs called *least*, the smallest of a few shares of that with which
-  ours, with options for few queries, comes as close, without what is allowed: the two then differ in what they send,
-  not in what they reach.
+  ours, with options for few queries that were chosen with other dice, comes as close, without what is allowed: the
+  two then differ in what they send, not in what they reach.
 - Ours as it stands asks a copy of the network whose weights suit the device. *compiled* is ours on a network compiled
   first, which is not the default; *half* and *mixed* besides search with 16-bit numbers inside (`--precision`), while
-  theirs runs as stated. All are judged in float32 by the network itself, and where a search and it part in the end the
-  sample is searched again in float32, within the time and the passes that are shown. *once* is what is needed before
-  the first run and then kept, as a share of one run: compilation, on a GPU graphs too; it is not in the ratio. A target
-  counts as met if one of these meets it.
+  theirs runs as stated. All are judged in float32 by the network itself; a search asks it before it ends at an image
+  that fools, in runs of older revisions not, and where the two part in the end the sample is searched again in float32,
+  within the time and the passes that are shown. *once* is what is needed before the first run and then kept, as a share
+  of one run: compilation, on a GPU graphs too; it is not in the ratio. A target counts as met if one of these meets it.
 
 {summary}
 {sections}

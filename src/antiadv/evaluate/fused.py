@@ -15,7 +15,6 @@ import hashlib
 import inspect
 import math
 import sys
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -26,62 +25,35 @@ from torch.nn import functional as F
 
 from antiadv.evaluate.precision import SHORT
 
-LARGE = (
-    16384  # entries of an image's activations: fewer stay in the cache, and the library takes long to find its kernel
-)
+# entries of an image's activations: fewer stay in the cache, and the library takes long to find its kernel
+LARGE = 16384
 RELU, ADD = torch.ops.aten.relu.default, torch.ops.aten.add.Tensor
 _GEOMETRY = "SymInt[] stride, SymInt[] padding, SymInt[] dilation, SymInt groups"
 _refused = set[tuple[Any, ...]]()  # shapes for which the library has no such kernel
 
 
-def _conv_relu(
-    x: Tensor,
-    w: Tensor,
-    b: Tensor | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-) -> Tensor:
-    return _conv_add_relu(x, w, b, None, stride, padding, dilation, groups)
+def _conv_relu(x: Tensor, w: Tensor, b: Tensor | None, *geometry: Any) -> Tensor:
+    return _conv_add_relu(x, w, b, None, *geometry)
 
 
-def _conv_add_relu(
-    x: Tensor,
-    w: Tensor,
-    b: Tensor | None,
-    z: Tensor | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-) -> Tensor:
-    kind = (x.dtype, x.shape, w.shape, *stride, *padding, *dilation, groups, z is None)
+def _conv_add_relu(x: Tensor, w: Tensor, b: Tensor | None, z: Tensor | None, *geometry: Any) -> Tensor:
+    kind = (x.dtype, x.shape, w.shape, z is None, str(geometry))
     if x.is_cuda and kind not in _refused:
         try:
             if z is None:
-                return torch.cudnn_convolution_relu(x, w, b, stride, padding, dilation, groups)
-            return torch.cudnn_convolution_add_relu(x, w, z, 1.0, b, stride, padding, dilation, groups)
+                return torch.cudnn_convolution_relu(x, w, b, *geometry)
+            return torch.cudnn_convolution_add_relu(x, w, z, 1.0, b, *geometry)
         except torch.OutOfMemoryError:
             raise
         except RuntimeError:
             _refused.add(kind)
-    y = F.conv2d(x, w, b, stride, padding, dilation, groups)
+    y = F.conv2d(x, w, b, *geometry)
     return (y if z is None else y + z).relu_().contiguous(memory_format=torch.channels_last)
 
 
-def _shape(
-    x: Tensor,
-    w: Tensor,
-    b: Tensor | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-) -> Tensor:
+def _shape(x: Tensor, w: Tensor, b: Tensor | None, *geometry: Any) -> Tensor:
     """What comes out, for a compiler that asks before there are numbers."""
-    y = F.conv2d(x, w, b, stride, padding, dilation, groups)
-    return torch.empty_like(y, memory_format=torch.channels_last)
+    return torch.empty_like(F.conv2d(x, w, b, *geometry), memory_format=torch.channels_last)
 
 
 conv_relu = torch.library.custom_op(

@@ -78,8 +78,8 @@ def _line(shelf: Shelf, line: Line) -> GridLine | None:
     f, g = ([r for _, r in _each(shelf, asks[:1], both)] for asks in (line.against(aa), line.asks(aa)))
     met = list(_each(shelf, line.asks(aa), both))
     numbers = {
-        "labels differ": Number(_share(r.clean != r.base_clean for r in g)),
-        "f right": Number(_share(_too_far(met).values())),
+        "labels differ": Number(share_of(r.clean != r.base_clean for r in g)),
+        "f right": Number(share_of(_too_far(met).values())),
         "AA gain": Number(difference(bare, behind), signed=True),
         "AA gain, f's": Number(difference(bare, _kept(met)), signed=True),
         "adaptive gain": Number(compare(shelf, line.against(adaptive), line.asks(adaptive), adaptive), signed=True),
@@ -100,7 +100,8 @@ def setting(defence: str) -> str:
     return f"K = {options['steps']}, α = {said}"
 
 
-def _share(found: Iterable[bool]) -> Share:
+def share_of(found: Iterable[bool]) -> Share:
+    """How many of these."""
     every = list(found)
     return share(sum(every), len(every))
 

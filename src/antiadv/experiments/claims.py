@@ -21,6 +21,7 @@ from antiadv.experiments.behind import setting
 from antiadv.experiments.fill import Shelf, compare, labels
 from antiadv.experiments.layout import Column, Layout, Line
 from antiadv.experiments.networks import Source
+from antiadv.experiments.noise import races
 from antiadv.report.measures import Difference
 
 Rule = Callable[[Difference, Line], bool]
@@ -187,15 +188,12 @@ def _name(line: Line, column: Column) -> str:
     return f"{line.network.name}{setting}, {column.heading}"
 
 
-def _against_noise(shelf: Shelf, layout: Layout) -> Iterator[Check]:
-    for noise, anti in pairwise(layout.lines):
-        if (noise.label, anti.label) == ("+ SND", "+ Anti-Adv") and noise.network == anti.network:
-            columns = [c for c in anti.columns if c.heading.startswith(("Bandits", "NES"))]
-            for column, one_look in product(columns, (True, False)):
-                same = replace(column, one_look=one_look)
-                d = compare(shelf, noise.asks(same), anti.asks(same), same)
-                counted = "one look" if one_look else "majority"
-                yield Check(f"{_name(anti, column)}, {counted}", d, d is not None and d.low > 0, anti.samples)
+def _against_noise(shelf: Shelf, nominal: Layout) -> Iterator[Check]:
+    for (snd, layer, column), one_look in product(races(nominal), (True, False)):
+        same = replace(column, one_look=one_look)
+        d = compare(shelf, snd.asks(same), layer.asks(same), same)
+        counted = "one look" if one_look else "majority"
+        yield Check(f"{_name(layer, column)}, {counted}", d, d is not None and d.low > 0, layer.samples)
 
 
 def _step_by_step(shelf: Shelf, lines: Iterable[Line]) -> Iterator[Check]:

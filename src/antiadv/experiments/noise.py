@@ -17,11 +17,11 @@ from itertools import pairwise
 
 from antiadv.evaluate.cell import Cell
 from antiadv.experiments import table_1
+from antiadv.experiments.behind import share_of
 from antiadv.experiments.fill import Shelf, labels, worst
-from antiadv.experiments.layout import Ask, Column, Line
+from antiadv.experiments.layout import Ask, Column, Layout, Line
 from antiadv.experiments.networks import Source
 from antiadv.report.grid import Grid, GridLine, Number
-from antiadv.report.measures import Share, share
 from antiadv.report.table import searched
 
 TITLE = "Beside small noise: luck, and steps that go too far"
@@ -39,7 +39,7 @@ NOTES = (
 def grid(shelf: Shelf, source: Source | None = None) -> tuple[Grid, list[Cell]]:
     """The table, and the cells it is made of; no lines where nothing is stored."""
     used, lines = dict[str, Cell](), list[GridLine]()
-    for snd, layer, column in _races(Source() if source is None else source):
+    for snd, layer, column in races(table_1.layout(Source() if source is None else source)):
         found = _line(shelf, snd, layer, column)
         if found is not None:
             lines.append(found)
@@ -49,9 +49,9 @@ def grid(shelf: Shelf, source: Source | None = None) -> tuple[Grid, list[Cell]]:
     return Grid(TITLE, LABELS, HEADINGS, tuple(lines), said), [*used.values()]
 
 
-def _races(source: Source) -> Iterator[tuple[Line, Line, Column]]:
-    """Both defences of a network, and an attack on them."""
-    for snd, layer in pairwise(table_1.layout(source).lines):
+def races(nominal: Layout) -> Iterator[tuple[Line, Line, Column]]:
+    """Of table 1, both defences of a network, and an attack on them."""
+    for snd, layer in pairwise(nominal.lines):
         if (snd.label, layer.label) == ("+ SND", "+ Anti-Adv") and snd.network == layer.network:
             yield from ((snd, layer, c) for c in layer.columns if c.heading.startswith(("Bandits", "NES")))
 
@@ -65,11 +65,11 @@ def _line(shelf: Shelf, snd: Line, layer: Line, column: Column) -> GridLine | No
     too_far = _too_far(shelf, ask, stands)
     data, network, _ = labels(layer)
     numbers = {
-        "layer": Number(_share(stands)),
-        "f right": Number(_share(too_far)),
-        "layer, f's": Number(_share({i: stands[i] or too_far[i] for i in stands})),
-        "SND, one look": Number(_share(seen)),
-        "lucky": Number(_share({i: judged[i] and not seen[i] for i in seen})),
+        "layer": Number(share_of(stands.values())),
+        "f right": Number(share_of(too_far.values())),
+        "layer, f's": Number(share_of(stands[i] or too_far[i] for i in stands)),
+        "SND, one look": Number(share_of(seen.values())),
+        "lucky": Number(share_of(judged[i] and not seen[i] for i in seen)),
     }
     return GridLine((data, network, column.heading), numbers)
 
@@ -80,7 +80,3 @@ def _too_far(shelf: Shelf, ask: Ask, stands: dict[int, bool]) -> dict[int, bool]
     assert cell is not None  # it has just been read
     records = [r for r in shelf.records(cell) if r.sample in stands]
     return {r.sample: not stands[r.sample] and r.base_attacked == r.label for r in records}
-
-
-def _share(found: dict[int, bool]) -> Share:
-    return share(sum(found.values()), len(found))
