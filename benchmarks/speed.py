@@ -21,8 +21,9 @@
 
 `met` asks for both, of any side of ours: as fast as the target, and as strong as the rule. On a GPU what was compiled
 before is found again, and `setup` is what it then takes. Passes count images through the bare network. Behind the layer
-theirs attacks the authors' structure (authors.py), ours the layer of this project; the judge is the latter. A file is
-written beside and renamed; its `verdict` is `verdict(facts)`. What is stored is not run again.
+theirs attacks the authors' structure (authors.py), ours the layer of this project; the judge is the latter. A race is
+stored after every repeat, beside and renamed; `verdict` is `verdict(facts)`. What is stored is not run again, but for
+repeats that are missing where all else is as asked: each has both sides in one run, and `revisions` says of which code.
 """
 
 from __future__ import annotations
@@ -82,6 +83,7 @@ FEW = {  # of the options tried, with other dice, those that come closest within
     "hop_skip_jump": "hop_skip_jump:probes=20,gamma=170",
     "boundary": "boundary:around=0.3,towards=0.05",
 }
+ROBUST = "benchmarks/weights/preact18-cifar10-trades.safetensors"  # too large to come with the project
 SMALL_BATCH = 64  # images pass at once on a CPU, where more do not fit its cache
 SIDES = ("ours", "compiled", "half", "mixed")  # the last two in that precision, whatever theirs runs in
 FORMAT = 1
@@ -148,8 +150,12 @@ class Lone:
 
 def _races() -> list[Race]:
     found, ball = list[Race](), Linf(8 / 255)
-    for model, samples in (("compact:trades", 512), ("wrn16-4:trades", 256)):
-        plain, ours = model.replace(":", "-"), "autoattack"
+    for plain, model, samples in (
+        ("preact18-trades", f"file:{ROBUST}", 512),
+        ("compact-trades", "compact:trades", 512),
+        ("wrn16-4-trades", "wrn16-4:trades", 256),
+    ):
+        ours = "autoattack"
         job = Job(f"autoattack-{plain}", "standing", model, ours, "pyautoattack standard", ball, 0.3, samples=samples)
         found.append(Race(job, cuda=4, cpu=1.5 if "compact" in model else None))
         found.append(Race(replace(job, name=f"autoattack-layer-{plain}", points=0.5), cuda=5, step=0.15))
@@ -158,7 +164,7 @@ def _races() -> list[Race]:
         for title, step in ((name, None), (f"{name}-layer", 0.01)):
             plain = f"{title}-{model.replace(':', '-')}"
             job = Job(plain, "standing", model, text, f"published {name}", Linf(0.031), 2.0, samples=64)
-            found.append(Race(job, cuda=5, step=step, queries=2000))
+            found.append(Race(job, cuda=5, step=step, queries=10_000))
     model = "compact:trades"
     for name, text, peer, equal, samples in (
         ("square-pyautoattack", "square", "pyautoattack square", False, 24),
@@ -301,12 +307,25 @@ class Setting:
         return engine(self.device, self.at_once, precision, compiled=side != "ours")
 
 
+def network(text: str) -> nn.Module:
+    """That of a race, its path read from the root of the repository; one that has to be trained first says how."""
+    path = ROOT / text.removeprefix("file:")
+    if not text.startswith("file:"):
+        return models.load(text)
+    if not path.is_file():
+        raise BadInput(
+            f"{text} is too large to come with the project, and is not here. "
+            f"Train it: scripts/train_zoo.py --jobs {path.stem}, and put the file beside its card."
+        )
+    return models.load(f"file:{path}")
+
+
 class Course:
     """What a race is run on: the network bare and behind both structures of the layer, and the images it gets right."""
 
     def __init__(self, race: Race, samples: int, device: torch.device, seed: int) -> None:
         self.race, self.pair, self.peer, self.attack = race, race.pair, race.peer(), race.attack()
-        self.net, self.dataset = models.load(race.pair.model).to(device), data.load(DATA)
+        self.net, self.dataset = network(race.pair.model).to(device), data.load(DATA)
         if samples > len(self.dataset):
             raise BadInput(f"{samples} samples were asked for; {DATA} has {len(self.dataset)} here. Ask for fewer.")
         self.layer = self.net if race.step is None else AntiAdversary(self.net, STEPS, race.step)
@@ -401,58 +420,109 @@ class Course:
         return round(float(same.double().mean()), 4)
 
 
-def compare(race: Race, how: Setting, told: Callable[[str], None] = lambda text: None) -> Facts:
-    """Run all sides in turn, judge them, and say everything that is known."""
-    if how.queries is not None and race.queries is not None:
-        race = replace(race, queries=how.queries)
-    device, pair = how.device, race.pair
-    samples = how.samples or (CPU_SAMPLES.get(race.name, pair.samples) if device.type == "cpu" else pair.samples)
-    course = Course(race, samples, device, how.seed)
+def compare(
+    race: Race,
+    how: Setting,
+    told: Callable[[str], None] = lambda text: None,
+    keep: Callable[[Facts], object] = lambda facts: None,
+    before: Facts | None = None,
+) -> Facts:
+    """Run all sides in turn, judge them, and say everything that is known, to `keep` after every repeat.
+
+    What is known `before` is gone on with.
+    """
+    race, device = asked(race, how), how.device
+    course = Course(race, samples_of(race, how), device, how.seed)
+    if before is not None and before["weights"] != models.digest(course.net):
+        raise BadInput(
+            f"the stored {race.name} is of weights {before['weights']}; those here are {models.digest(course.net)}. "
+            "Delete the file, or get the weights it was run on."
+        )
     engines = {side: how.engine(side) for side in how.sides}
-    runs: dict[str, list[Side]] = {side: [] for side in ("theirs", *engines)}
-    setup, budget = dict[str, float](), None
+    setup, facts, done = dict[str, float](), before, 0 if before is None else before["repeats"]
     with switched(how.precision, device), compiling_afresh(how.compiled and device.type == "cpu"):
         course.theirs(short=True)
         for side, passes in engines.items():
             first, again = course.warm_up(passes), course.warm_up(passes)
             setup[side] = max(0.0, first - again)
         begun = time.perf_counter()
-        with Company() as others:
-            for k in range(how.repeats):
-                if k and (time.perf_counter() - begun) * (k + 1) / k > how.within:
-                    break
-                runs["theirs"].append(course.theirs())
-                if k == 0:
-                    budget = course.budget(runs["theirs"][0], engines[how.sides[0]])
-                for side, passes in engines.items():
-                    runs[side].append(course.ours(passes, budget))
-                told(f"{race.name}: repeat {k + 1} of {how.repeats}: " + _ratios(runs, k))
-    times = {side: [run.seconds for run in done] for side, done in runs.items()}
-    first_runs = {side: done[0] for side, done in runs.items()}
+        for k in range(done, how.repeats):
+            if k > done and (time.perf_counter() - begun) * (k + 1 - done) / (k - done) > how.within:
+                break
+            with Company() as others:
+                runs = {"theirs": course.theirs()}
+                if facts is None:
+                    budget = course.budget(runs["theirs"], engines[how.sides[0]])
+                runs |= {
+                    side: course.ours(passes, facts["budget"] if facts else budget) for side, passes in engines.items()
+                }
+            if facts is None:
+                facts = _described(course, how, runs, budget, setup)
+            facts = _with_repeat(facts, replace(how, repeats=k + 1), race, runs, others.share)
+            keep(facts)
+            told(f"{race.name}: repeat {k + 1} of {how.repeats}: " + _ratios(runs))
+    assert facts is not None
+    return facts
+
+
+def asked(race: Race, how: Setting) -> Race:
+    return race if how.queries is None or race.queries is None else replace(race, queries=how.queries)
+
+
+def samples_of(race: Race, how: Setting) -> int:
+    most = race.pair.samples
+    return how.samples or (CPU_SAMPLES.get(race.name, most) if how.device.type == "cpu" else most)
+
+
+def _described(
+    course: Course, how: Setting, runs: dict[str, Side], budget: int | None, setup: dict[str, float]
+) -> Facts:
+    """What the first repeat tells of all of them."""
+    said, seconds = course.pair.ours, {side: run.seconds for side, run in runs.items()}
     return {
-        **_head(race, replace(how, repeats=len(runs["theirs"])), samples),
+        **_head(course.race, how, len(course.ids)),
+        "revisions": [],
         "weights": models.digest(course.net),
         "images": course.dataset.digest,
         "ids": course.ids,
         "right": course.right.int().tolist(),
         "budget": budget,
-        **{s: course.judged(run, course.peer.said if s == "theirs" else pair.ours) for s, run in first_runs.items()},
-        "alike": course.alike(first_runs["theirs"]),
-        "others": others.share,
-        "times_faster": {
-            side: [round(a / b, 4) for a, b in zip(times["theirs"], times[side], strict=True)] for side in engines
-        },
-        "setup": {side: round(setup[side] / statistics.median(times[side]), 4) for side in engines},
-        "seconds": {side: [round(t, 3) for t in each] for side, each in times.items()}
-        if device.type == "cuda"
-        else None,
+        **{side: course.judged(run, course.peer.said if side == "theirs" else said) for side, run in runs.items()},
+        "alike": course.alike(runs["theirs"]),
+        "others": None,
+        "times_faster": {side: [] for side in how.sides},
+        "setup": {side: round(setup[side] / seconds[side], 4) for side in how.sides},
+        "seconds": {side: [] for side in runs} if how.device.type == "cuda" else None,
     }
 
 
-def _ratios(runs: dict[str, list[Side]], k: int) -> str:
-    theirs = runs["theirs"][k].seconds
+def revisions(facts: Facts) -> list[str]:
+    """Of each repeat; older files have one for all."""
+    found: list[str] = facts.get("revisions", facts["repeats"] * [facts["revision"]])
+    return found
+
+
+def _with_repeat(facts: Facts, how: Setting, race: Race, runs: dict[str, Side], others: float | None) -> Facts:
+    """The facts, and one repeat more."""
+    theirs, head = runs["theirs"].seconds, _head(race, how, facts["samples"])
+    taken = [share for share in (facts["others"], others) if share is not None]
+    return {
+        **facts,
+        **{key: head[key] for key in ("command", "repeats", "revision")},
+        "revisions": [*revisions(facts), head["revision"]],
+        "others": max(taken, default=None),
+        "times_faster": {
+            side: [*before, round(theirs / runs[side].seconds, 4)] for side, before in facts["times_faster"].items()
+        },
+        "seconds": facts["seconds"]
+        and {side: [*before, round(runs[side].seconds, 3)] for side, before in facts["seconds"].items()},
+    }
+
+
+def _ratios(runs: dict[str, Side]) -> str:
+    theirs = runs["theirs"].seconds
     return ", ".join(
-        f"{side} {theirs / done[k].seconds:.2f} times faster" for side, done in runs.items() if side != "theirs"
+        f"{side} {theirs / run.seconds:.2f} times faster" for side, run in runs.items() if side != "theirs"
     )
 
 
@@ -666,11 +736,13 @@ def spread(values: Sequence[float]) -> Facts:
 
 
 def stem(job: Race | Lone, how: Setting) -> str:
-    """A file for each device and way of running: `autoattack-compact-trades-cuda-tf32-compiled`."""
+    """A file for each way of running: `autoattack-compact-trades-cuda-tf32-compiled`; fewer queries end its name."""
     if job.name == "latency":
         return "latency"
     parts = [job.name, how.device.type]
     parts += [how.precision] * (how.precision != "float32") + [how.sides[-1]] * (how.compiled and isinstance(job, Race))
+    if isinstance(job, Race) and job.queries is not None and how.queries not in (None, job.queries):
+        parts.append(str(how.queries))
     return "-".join(parts)
 
 
@@ -717,11 +789,21 @@ def perform(job: Race | Lone, how: Setting, out: Path, told: Callable[[str], Non
         rows = json.loads(path.read_text())["batches"]
         each = (f"batch {b} {row['faster_than_authors']['median']:.2f} times faster" for b, row in rows.items())
         return f"latency: {', '.join(each)}"
-    if not path.exists():
-        alone = {"overhead": overhead, "ceiling": ceiling}
-        facts = compare(job, how, told) if isinstance(job, Race) else alone[job.name](how, told)
+    before = read(path) if path.exists() else None
+    if isinstance(job, Race):
+        if before is None or unfinished(before, job, how):
+            compare(job, how, told, lambda facts: put({**facts, "verdict": verdict(facts)}, path), before)
+    elif before is None:
+        facts = {"overhead": overhead, "ceiling": ceiling}[job.name](how, told)
         put({**facts, "verdict": verdict(facts)}, path)
     return line(read(path))
+
+
+def unfinished(before: Facts, race: Race, how: Setting) -> bool:
+    """Whether repeats are missing and all that decides their times is as it was."""
+    due = _head(asked(race, how), replace(how, repeats=before["repeats"]), samples_of(race, how))
+    alike = all(before[key] == due[key] for key in ("command", "device", "model", "layer", "threat"))
+    return alike and before["repeats"] < how.repeats
 
 
 def line(facts: Facts) -> str:

@@ -101,6 +101,59 @@ def test_a_file_is_of_the_job_it_is_named_after(bench: ModuleType) -> None:
     job = bench.RACES["autoattack-layer-compact-trades"]
     how = bench.Setting(torch.device("cuda"), "tf32", sides=("compiled",))
     assert bench.stem(job, how) == "autoattack-layer-compact-trades-cuda-tf32-compiled"
+    nes = bench.RACES["nes-resnet18-standard"]
+    assert bench.stem(nes, replace(how, queries=10_000)) == "nes-resnet18-standard-cuda-tf32-compiled"
+    assert bench.stem(nes, replace(how, queries=1000)) == "nes-resnet18-standard-cuda-tf32-compiled-1000"
+    assert bench._job_of(bench.stem(nes, replace(how, queries=1000))) == nes.name
+
+
+def test_missing_repeats_are_gone_on_with_where_all_else_is_as_it_was(bench: ModuleType, tmp_path: Path) -> None:
+    job = race(bench, "bandits-resnet18-standard", model="compact:standard", queries=6)
+    how, path = bench.Setting(CPU, samples=2, repeats=1), tmp_path / f"{job.name}-cpu.json"
+    bench.perform(job, how, tmp_path)
+    one = bench.read(path)
+    bench.perform(job, replace(how, samples=3, repeats=2), tmp_path)
+    assert bench.read(path) == one, "another number of samples is another race"
+    bench.put({key: value for key, value in one.items() if key != "revisions"}, path)  # as older files are
+    bench.perform(job, replace(how, repeats=3), tmp_path)
+    three = bench.read(path)
+    (times,) = one["times_faster"]["ours"]
+    assert three["times_faster"]["ours"][0] == times
+    assert (len(three["times_faster"]["ours"]), three["repeats"], len(three["revisions"])) == (3, 3, 3)
+    assert "--repeats 3 " in three["command"]
+    assert three["verdict"] == bench.verdict(three)
+    changing = {"command", "repeats", "revisions", "times_faster", "others", "verdict"}
+    assert {k: v for k, v in three.items() if k not in changing} == {k: v for k, v in one.items() if k not in changing}
+    bench.put({**three, "weights": "sha256:0"}, path)
+    with pytest.raises(BadInput, match="is of weights sha256:0; those here are"):
+        bench.perform(job, replace(how, repeats=4), tmp_path)
+
+
+def test_a_race_is_stored_after_every_repeat(
+    bench: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = race(bench, "bandits-resnet18-standard", model="compact:standard", queries=6)
+    own, asked = bench.Course.ours, []
+
+    def killed(course: Any, *given: Any) -> Any:
+        asked.append(given)
+        if len(asked) == 2:
+            raise KeyboardInterrupt
+        return own(course, *given)
+
+    monkeypatch.setattr(bench.Course, "ours", killed)
+    with pytest.raises(KeyboardInterrupt):
+        bench.perform(job, bench.Setting(CPU, samples=2, repeats=3), tmp_path)
+    assert bench.read(tmp_path / f"{job.name}-cpu.json")["repeats"] == 1
+
+
+def test_a_network_that_does_not_come_with_the_project_says_how_to_train_it(
+    bench: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench, "ROOT", tmp_path)
+    job = bench.RACES["autoattack-layer-preact18-trades"]
+    with pytest.raises(BadInput, match=r"is not here. Train it: scripts/train_zoo.py --jobs preact18-cifar10-trades,"):
+        bench.compare(job, bench.Setting(CPU, samples=2))
 
 
 def test_a_file_that_is_no_benchmark_is_named(tmp_path: Path) -> None:
@@ -265,9 +318,9 @@ def test_warming_up_is_short_for_every_attack_of_a_job(bench: ModuleType) -> Non
 
 
 def test_a_published_budget_is_the_same_number_of_updates_for_both(bench: ModuleType) -> None:
-    assert bench.RACES["nes-resnet18-standard"].attack().steps == 19
-    assert bench.RACES["bandits-layer-resnet18-standard"].attack().steps == 999
-    assert "2,000 queries" in bench.RACES["bandits-layer-resnet18-standard"].peer().said
+    assert bench.RACES["nes-resnet18-standard"].attack().steps == 99
+    assert bench.RACES["bandits-layer-resnet18-standard"].attack().steps == 4999
+    assert "10,000 queries" in bench.RACES["bandits-layer-resnet18-standard"].peer().said
 
 
 # ---------------------------------------------------------------- the engine's own overhead
