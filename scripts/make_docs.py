@@ -264,7 +264,7 @@ def how_fast() -> str:
                     {
                         "ours": row["ours"],
                         "theirs": facts["peer"].split()[0],
-                        "network": f"`{facts['model']}`{behind}",
+                        "network": f"`{named(facts['model'])}`{behind}",
                         "on": facts["device"] if facts["device"] != "cpu" else f"{facts['threads']} CPU threads",
                         "times as fast": row["times faster"],
                         "reached, ours / theirs": f"{row['by ours']} / {row['by theirs']}{unit}",
@@ -409,8 +409,9 @@ turn, each repeated; and what each side reached, judged by the same code. This p
 - *by ours*, *by theirs*: robust accuracy in per cent, or the median L2 distance, of the images that were timed; *target
   met* asks that ours is as fast as the target and as strong as *allowed*: an accuracy not higher by more points, a
   distance not longer by more. So few images say little about strength: [parity](parity.md) has more of them.
-- The targets were set for a robust PreActResNet-18 of width 64 and 512 images; the robust networks that come with the
-  project, on which they are tried, are smaller (`compact`, width 16) or of another kind (`wrn16-4`).
+- The targets were set for a PreActResNet-18 of width 64 and 512 images. The robust one, `{robust}`, was
+  trained for these races and does not come with the project, whose robust networks are smaller (`compact`, width 16) or
+  of another kind (`wrn16-4`); its card lies in `benchmarks/weights`, with the command that makes it.
 - *passes* are images through the bare network, forward + backward, ours / theirs. Where ours has a number of queries,
   it is what theirs sends for a sample; in the jobs called *least*, the smallest of a few shares of that with which
   ours, with options for few queries that were chosen with other dice, comes as close, without what is allowed: the
@@ -469,10 +470,16 @@ def benchmarks() -> str:
     if latency is not None:
         commands.append(f"- `benchmarks/speed.py --jobs latency --device cuda --precision {latency['precision']}`")
     return BENCHMARKS.format(
+        robust=named(speed.ROBUST),
         summary=reached(found, latency, speed.met),
         sections="\n".join(sections),
         commands="\n".join(commands) or "None is stored.",
     )
+
+
+def named(model: str) -> str:
+    """A network of the zoo as it is loaded, another by its file."""
+    return Path(model).stem if model.endswith(".safetensors") else model
 
 
 def company(found: list[dict[str, Any]]) -> str:
@@ -548,7 +555,7 @@ def raced(facts: dict[str, Any]) -> Iterable[dict[str, str]]:
         passes = (f"{facts[who]['forwards']:,} + {facts[who]['backwards']:,}" for who in (side, "theirs"))
         cells = {
             "job": f"`{facts['job']}`",
-            "network": facts["model"] + (f" behind `{facts['layer']}`" if facts["layer"] else ""),
+            "network": named(facts["model"]) + (f" behind `{facts['layer']}`" if facts["layer"] else ""),
             "ours": f"`{facts[side]['attack']}`" + said + how,
             "theirs": f"{facts['peer'].split()[0]} `{facts['theirs']['attack']}`",
             "samples": str(len(facts["ids"])),

@@ -147,7 +147,7 @@ class Place:
 def shrunk(job: Job, place: Place) -> Job:
     if not place.tiny:
         return job
-    model = job.model.replace("width=16", "width=4").replace("resnet18:", "resnet18:width=4,")
+    model = job.model.replace("width=16", "width=4").replace("18:normalise", "18:width=4,normalise")
     return replace(job, model=model.replace("depth=16,widen=4", "depth=10,widen=1"), epochs=3)
 
 

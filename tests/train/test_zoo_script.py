@@ -34,7 +34,7 @@ def zoo() -> Iterator[ModuleType]:
 
 
 def test_every_job_names_a_network_and_a_recipe(zoo: ModuleType) -> None:
-    assert len({job.name for job in zoo.JOBS}) == len(zoo.JOBS) == 12
+    assert len({job.name for job in zoo.JOBS}) == len(zoo.JOBS) == 13
     for job in zoo.JOBS:
         recipe = parse(job.recipe)
         recipe.phases()[0].enter(models.build(job.model), 10)

@@ -71,5 +71,8 @@ def _hits(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
 
 
 def _float32() -> AbstractContextManager[None]:
-    """No TF32 in convolutions: what is published must hold on a machine that has none."""
-    return torch.backends.cudnn.flags(enabled=True, benchmark=True, deterministic=False, allow_tf32=False)
+    """No TF32 in convolutions: what is published must hold on a machine that has none.
+
+    Nor do they try their algorithms first: as samples fall nearly every pass has another size, and each would be tried.
+    """
+    return torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=False, allow_tf32=False)
