@@ -24,15 +24,19 @@ HERE = Path(antiadv.__file__).parent
 STOPPED = 130  # what typer too makes of Ctrl-C: 128 and the number of the signal
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-app.command("demo")(show.apart()(demo.command))
-app.command("attack")(show.apart()(attack.command))
-app.command("evaluate")(show.apart()(evaluate.command))
-app.command("report")(show.apart()(report.command))
-app.command("reproduce")(show.apart()(reproduce.command))
-app.command("verdict")(show.apart()(verdict.command))
-app.command("theory")(show.apart()(theory.command))
-app.command("train")(show.apart()(train.command))
-app.command("list")(show.apart()(catalogue.command))
+VERBS = {
+    "demo": demo,
+    "attack": attack,
+    "evaluate": evaluate,
+    "report": report,
+    "reproduce": reproduce,
+    "verdict": verdict,
+    "theory": theory,
+    "train": train,
+    "list": catalogue,
+}
+for _name, _verb in VERBS.items():
+    app.command(_name)(show.apart()(_verb.command))
 app.add_typer(data.app, name="data")
 
 
