@@ -235,6 +235,15 @@ def test_the_ratio_of_medians_is_exact_or_a_bound():
     assert query_ratio(never, never, BALL) is None
     assert query_ratio(queried((0, True)), slow, BALL) is None
     assert [str(Ratio(2.04)), str(Ratio(10, "more")), str(Ratio(0.5, "less"))] == ["2", "> 10", "< 0.5"]
+    assert [str(Ratio(447.6)), str(Ratio(12345.0))] == ["450", "12000"]
+    assert [str(Ratio(447.6, "more")), str(Ratio(0.101, "less"))] == ["> 440", "< 0.11"]  # rounded, a bound must hold
+
+
+def test_the_medians_of_a_ratio_are_of_the_same_samples():
+    """Bare, three are easy and two hard; the defence gets the easy ones wrong untouched, and does nothing else."""
+    bare = queried((10, True), (10, True), (10, True), (80, True), (80, True))
+    behind = [record(i, **WRONG) for i in range(3)] + bare[3:]
+    assert query_ratio(bare, behind, BALL) == Ratio(1.0)
 
 
 def test_of_several_attacks_the_first_to_break_counts():
@@ -247,11 +256,18 @@ def test_of_several_attacks_the_first_to_break_counts():
 
 
 def test_those_who_stand_against_a_short_and_a_long_attack_are_not_forgotten():
-    """Six of ten stand against both; the four that fall do so at 500, to the long one alone: the median is beyond."""
+    """Six of ten stand against both; the four that fall do so at 500, to the long one alone: the median is beyond.
+
+    Beyond 100, for the short one was not asked what it would do with more.
+    """
     short = [record(i, queries=100) for i in range(10)]
     long = [record(i, queries=500, **(FELL if i < 4 else {})) for i in range(10)]
     bare = [record(i, queries=50, **FELL) for i in range(10)]
-    assert soonest_ratio([bare, bare], [short, long], BALL) == Ratio(10.0, "more")
+    assert soonest_ratio([bare, bare], [short, long], BALL) == Ratio(2.0, "more")
+    assert soonest_ratio([short, long], [bare, bare], BALL) == Ratio(0.5, "less")
+    asks_nothing = [record(i, queries=0) for i in range(10)]
+    assert soonest_ratio([bare, bare], [asks_nothing, long], BALL) is None
+    assert soonest_ratio([asks_nothing, long], [bare, bare], BALL) is None
 
 
 def test_calibration_by_hand():

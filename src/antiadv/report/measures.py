@@ -10,7 +10,8 @@
     worst_case(a, b, …)      standing in every one of several cells: the individual mode of a set of attacks
     median_queries           of the samples that were right and were fooled
     queries_to_fall          Kaplan and Meier's median: a sample that stood is censored at what was spent on it
-    query_ratio(a, b)        b's such median over a's, or a bound on it; soonest_ratio, of several attacks at once
+    query_ratio(a, b)        b's such median over a's on the samples right in both, or a bound on it; soonest_ratio, of
+                             several attacks at once
     calibration              expected calibration error (15 equal bins), log-loss, mean confidence, on clean images
 
 No records is not zero: every measure of nothing is a `BadInput`.
@@ -20,8 +21,9 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import ROUND_DOWN, ROUND_HALF_EVEN, ROUND_UP, Context
 from statistics import fmean, median
 from typing import Literal
 
@@ -188,7 +190,13 @@ class Ratio:
     bound: Literal["exactly", "more", "less"] = "exactly"
 
     def __str__(self) -> str:
-        return {"exactly": "", "more": "> ", "less": "< "}[self.bound] + f"{self.value:.2g}"
+        return {"exactly": "", "more": "> ", "less": "< "}[self.bound] + self.digits
+
+    @property
+    def digits(self) -> str:
+        """Two significant ones, and of a bound none that would say more than it does."""
+        rounding = {"exactly": ROUND_HALF_EVEN, "more": ROUND_DOWN, "less": ROUND_UP}[self.bound]
+        return f"{Context(prec=2, rounding=rounding).create_decimal(repr(float(self.value))).normalize():f}"
 
 
 def queries_to_fall(records: Sequence[Record], ball: Ball) -> Median | None:
@@ -235,24 +243,35 @@ def _median(asked: Sequence[Spent]) -> Median | None:
 
 
 def query_ratio(first: Sequence[Record], second: Sequence[Record], ball: Ball) -> Ratio | None:
-    """The second's median queries over the first's, on the samples both have; None where nothing is known of it."""
+    """The second's median queries over the first's, on the samples right in both; None where nothing is known of it."""
     return soonest_ratio([first], [second], ball)
 
 
 def soonest_ratio(first: Sequence[Sequence[Record]], second: Sequence[Sequence[Record]], ball: Ball) -> Ratio | None:
-    """The same for several attacks on either side, of which for each sample the one that breaks it first counts."""
-    both = set.intersection(*({r.sample for r in records} for records in (*first, *second)))
-    sides = ([[r for r in records if r.sample in both] for records in side] for side in (first, second))
-    before, after = (_median(list(soonest(side, ball).values())) for side in sides)
+    """The same for several attacks on either side, of which for each sample the one that breaks it first counts.
+
+    A median beyond what was seen is bounded by what the shortest of them spent: for longer than that not all have
+    tried, and a ratio of one attack's queries to another's would say nothing.
+    """
+    sides = [soonest(side, ball) for side in (first, second)]
+    both = sides[0].keys() & sides[1].keys()  # medians of different samples are not compared
+    before, after = (_median([side[i] for i in both]) for side in sides)
     if before is None or after is None or before.value == 0:
         return None
     if before.value is not None and after.value is not None:
         return Ratio(after.value / before.value)
     if before.value is not None:
-        return Ratio(after.beyond / before.value, "more") if after.beyond >= before.value else None
+        most = _all_tried(second, both)
+        return Ratio(most / before.value, "more") if most >= before.value else None
     if after.value is not None:
-        return Ratio(after.value / before.beyond, "less") if after.value <= before.beyond else None
+        most = _all_tried(first, both)
+        return Ratio(after.value / most, "less") if most and after.value <= most else None
     return None
+
+
+def _all_tried(cells: Sequence[Sequence[Record]], samples: Collection[int]) -> int:
+    """For how many queries every one of these attacks went on."""
+    return min(max(r.queries for r in records if r.sample in samples) for records in cells)
 
 
 @dataclass(frozen=True)

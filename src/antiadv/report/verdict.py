@@ -54,7 +54,7 @@ class Level:
     """What a defence gains at one level of access: `attacks` are those behind the gain.
 
     `ratio` is how many times the queries it takes to break the median sample, by whichever of the level's attacks
-    breaks it first.
+    breaks it first, of the samples that are right on both sides.
     """
 
     data: str
@@ -172,10 +172,10 @@ def _p(p: float) -> str:
 
 
 def _cost(ratio: Ratio | None) -> str:
-    if ratio is None or f"{ratio.value:.2g}" == "1":
+    if ratio is None or ratio.digits == "1":
         return ""
     more = {"exactly": "", "more": "more than ", "less": "less than "}[ratio.bound]
-    return f", who needs {more}{ratio.value:.2g} times the queries"
+    return f", who needs {more}{ratio.digits} times the queries"
 
 
 def gained(g: Difference) -> bool:
