@@ -645,7 +645,7 @@ def test_the_page_says_what_is_there_and_what_is_not(tmp_path: Path, world: Worl
     page = experiments.page(store)
     assert "| Gains under AutoAttack | **holds so far** | 1 of 1 | 1 of 9 |" in page
     assert "- Passed: compact:trades, AA +25.0 [" in page
-    assert "mean of the 1 line that both have: +25.0 points here, +18.6 in the paper" in page
+    assert "cifar10, in the mean: +25.0 points of 1 line here, +18.6 of 1 in the paper." in page
     assert all(module.TITLE in page for module in experiments.EXPERIMENTS.values())
     *table, blank, note = experiments.headline(store).splitlines()
     assert len(table) == 3
@@ -696,6 +696,30 @@ def test_the_page_tells_when_ours_moves_the_other_way(tmp_path: Path, world: Wor
         put(store, cell, 10 if cell.defence == "none" else 20)
     page = experiments.page(store)
     assert "ours moves the same way in 0 of 4 numbers; not for APGD of compact:trades + Anti-Adv" in page
+
+
+def test_which_way_a_number_moves_is_told_by_the_samples_that_both_lines_have(tmp_path: Path, world: World):
+    """Bare, 20 of the first 40 fall and none of the 40 after them; behind the layer, run on the first 40, 15 fall."""
+    store = Store(tmp_path)
+    for cell in cells_of("table-3", "compact:trades", world):
+        bare = cell.defence == "none"
+        put(store, cell, 20 if bare else 15, n=80 if bare else 40)
+    filled = experiments.filled("table-3", store)
+    assert [str(numbers["APGD"])[:4] for numbers in filled.numbers[:2]] == ["75.0", "62.5"]  # which looks like a loss
+    page = experiments.page(store)
+    assert "ours moves the same way in 4 of 4 numbers." in page
+    assert any(said.startswith("Lines that differ in n are of different images") for said in filled.sentences)
+    even = experiments.filled("table-3", stored(tmp_path / "even", world))
+    assert not any(said.startswith("Lines that differ in n") for said in even.sentences)
+
+
+def test_a_line_of_the_paper_counts_once_in_its_mean(tmp_path: Path, world: World):
+    """Two of ours stand beside TRADES (+18.60), one beside MART (+20.01)."""
+    store, (cell, *_) = Store(tmp_path), cells_of("table-3", "compact:trades", world)
+    for ask in experiments.layout("table-3").asks:
+        if ask.network.name in ("compact:trades", "wrn16-4:trades", "compact:mart"):
+            put(store, like(cell, ask), 20 if ask.defence == "none" else 10)
+    assert "in the mean: +25.0 points of 3 lines here, +19.3 of 2 in the paper." in experiments.page(store)
 
 
 # ---------------------------------------------------------------- for real

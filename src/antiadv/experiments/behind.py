@@ -12,7 +12,6 @@ on which f and g both met all of AutoAttack.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import replace
 from statistics import fmean
 
 from antiadv import defences
@@ -67,7 +66,7 @@ def _asks(line: Line) -> Iterator[Ask]:
 
 
 def _gain(line: Line, heading: str) -> Column:
-    return replace(next(c for c in line.columns if c.heading == heading), measure="gain")
+    return next(c for c in line.columns if c.heading == heading).as_gain
 
 
 def _line(shelf: Shelf, line: Line) -> GridLine | None:

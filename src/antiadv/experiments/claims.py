@@ -163,7 +163,7 @@ def _of(layout: Layout, *headings: str, label: str | None = None) -> Iterator[tu
         if line.defence != defences.BARE and label in (None, line.label):
             for column in line.columns:
                 if column.heading.startswith(headings) and "gain" not in column.measure:
-                    yield line, replace(column, measure="clean gain" if column.measure == "clean" else "gain")
+                    yield line, column.as_gain
 
 
 def _once(found: Iterable[Iterable[tuple[Line, Column]]]) -> Iterator[tuple[Line, Column]]:

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from antiadv import models
+from antiadv import defences, models
 from antiadv.core.ball import Ball
 from antiadv.evaluate.cell import LOOKS, Cell, Record
 from antiadv.evaluate.store import Store
@@ -106,12 +106,21 @@ def value(shelf: Shelf, line: Line, column: Column) -> Share | Difference | None
     return None if found is None else share(sum(found.values()), len(found))
 
 
+def change(shelf: Shelf, line: Line, column: Column) -> Difference | None:
+    """What the defence changes of a number, sample by sample: the two lines may be of different ones."""
+    if line.defence == defences.BARE or "gain" in column.measure:
+        return None
+    return compare(shelf, line.against(column.as_gain), line.asks(column), column.as_gain)
+
+
 @dataclass(frozen=True)
 class Filled:
-    """`missing` are the cells of which nothing is stored; `short` those with fewer samples than asked for."""
+    """`changes` are what the defence of a line makes of its numbers, where the bare network's are stored too;
+    `missing` are the cells of which nothing is stored; `short` those with fewer samples than asked for."""
 
     layout: Layout
     numbers: tuple[Mapping[str, Number], ...]
+    changes: tuple[Mapping[str, Difference], ...]
     missing: tuple[Ask, ...]
     short: tuple[Ask, ...]
     used: tuple[Cell, ...]
@@ -128,11 +137,26 @@ class Filled:
         """What the numbers rest on, and what is not there."""
         total = len(self.missing) + len(self.used)
         said = [f"{len(self.used)} of {total} cells are stored." + (f" {searched(self.used)}" if self.used else "")]
+        if self._uneven:
+            said.append(
+                "Lines that differ in n are of different images, and not to be subtracted from one another, gains "
+                "neither; a gain is of the images that both its sides have."
+            )
         for verb, asks in (("Nothing is stored", self.missing), ("Fewer samples than asked are stored", self.short)):
             if asks:
                 counts = Counter(ask.network.name for ask in asks)
                 said.append(f"{verb} of {join([count(n, 'cell') + ' of ' + name for name, n in counts.items()])}.")
         return said
+
+    @property
+    def _uneven(self) -> bool:
+        """Whether some number of a network is of more samples in one line than in another."""
+        seen: dict[tuple[str, str], set[int]] = {}
+        for line, numbers in zip(self.layout.lines, self.numbers, strict=True):
+            for heading, number in numbers.items():
+                if number.ours is not None:
+                    seen.setdefault((line.network.model, heading), set()).add(number.ours.n)
+        return any(len(n) > 1 for n in seen.values())
 
 
 def labels(line: Line) -> tuple[str, str, str]:
@@ -146,8 +170,11 @@ def fill(layout: Layout, shelf: Shelf) -> Filled:
         {c.heading: Number(value(shelf, line, c), line.paper.get(c.heading), "gain" in c.measure) for c in line.columns}
         for line in layout.lines
     )
+    changes = tuple(
+        {c.heading: d for c in line.columns if (d := change(shelf, line, c)) is not None} for line in layout.lines
+    )
     found = {ask: shelf.find(ask) for ask in layout.asks}
     missing = tuple(ask for ask, cell in found.items() if cell is None)
     short = tuple(a for a, cell in found.items() if cell is not None and len(shelf.records(cell)) < a.samples)
     used = tuple(cell for cell in found.values() if cell is not None)
-    return Filled(layout, numbers, missing, short, used)
+    return Filled(layout, numbers, changes, missing, short, used)

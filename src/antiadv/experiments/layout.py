@@ -13,7 +13,7 @@ without its defence, sample by sample.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal
 
@@ -70,6 +70,11 @@ class Column:
     queries: int | None = None
     radius: float | None = None
     one_look: bool = False
+
+    @property
+    def as_gain(self) -> Column:
+        """The same, as what a defence changes of it."""
+        return replace(self, measure="clean gain" if self.measure.startswith("clean") else "gain")
 
 
 @dataclass(frozen=True)

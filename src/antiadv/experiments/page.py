@@ -127,33 +127,37 @@ def agreement(filled: Filled) -> list[str]:
 
 def _gains(filled: Filled, data: str) -> str:
     pairs = [
-        (number.ours.value, number.paper)
+        (number.ours.value, (line.network.title, line.label), number.paper)
         for line, numbers in zip(filled.layout.lines, filled.numbers, strict=True)
         if labels(line)[0] == data and (number := numbers.get("AA gain")) is not None
         if isinstance(number.ours, Difference) and number.paper is not None
     ]
     if not pairs:
         return ""
-    ours, paper = 100 * fmean(o for o, _ in pairs), fmean(p for _, p in pairs)
+    theirs = {line: paper for _, line, paper in pairs}  # two of our networks may stand beside one of the paper's
+    ours, paper = 100 * fmean(o for o, _, _ in pairs), fmean(theirs.values())
     return (
-        f"Gain under AutoAttack on {data}, mean of the {count(len(pairs), 'line')} that both have: {ours:+.1f} points "
-        f"here, {paper:+.1f} in the paper."
+        f"Gain under AutoAttack on {data}, in the mean: {ours:+.1f} points of {count(len(pairs), 'line')} here, "
+        f"{paper:+.1f} of {len(theirs)} in the paper."
     )
 
 
 def _moves(filled: Filled) -> Iterator[tuple[str, bool]]:
-    """For each defended number whose bare one is known on both sides: does ours go where the paper's goes?"""
+    """For each defended number whose bare one is known on both sides: does ours go where the paper's goes?
+
+    Ours on the samples that both lines have: where one has more, the difference of what they show is another.
+    """
     bare: dict[str, dict[str, Number]] = {}
-    for line, numbers in zip(filled.layout.lines, filled.numbers, strict=True):
+    for line, numbers, changes in zip(filled.layout.lines, filled.numbers, filled.changes, strict=True):
         if line.defence == defences.BARE:
             bare[line.network.model] = dict(numbers)
             continue
         for heading, number in numbers.items():
-            before = bare.get(line.network.model, {}).get(heading)
-            if before is None or before.ours is None or number.ours is None:
+            before, ours = bare.get(line.network.model, {}).get(heading), changes.get(heading)
+            if before is None or ours is None or before.paper is None or number.paper is None:
                 continue
-            if before.paper is not None and number.paper is not None and abs(number.paper - before.paper) >= MOVED:
-                same = (number.ours.value - before.ours.value) * (number.paper - before.paper) > 0
+            if abs(number.paper - before.paper) >= MOVED:
+                same = ours.value * (number.paper - before.paper) > 0
                 yield f"{heading} of {line.network.name} {line.label}", same
 
 
