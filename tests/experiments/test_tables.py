@@ -34,7 +34,7 @@ from antiadv.experiments import (
     table_6,
     text,
 )
-from antiadv.experiments.claims import claims
+from antiadv.experiments.claims import ABOVE_ZERO, Bar, Check, claims
 from antiadv.experiments.fill import Shelf, compare, fill, value, words
 from antiadv.experiments.layout import Ask, Layout
 from antiadv.experiments.networks import Source, imagenet, of_method
@@ -553,6 +553,31 @@ def test_a_claim_that_fails_says_why(tmp_path: Path, world: World):
     assert all(not c.why for c in whole(store).claims if not c.failed)
 
 
+@pytest.mark.parametrize(
+    ("bar", "ends", "passes", "settled"),
+    [
+        (Bar(0.15), (0.18, 0.16, 0.20), True, True),
+        (Bar(0.15), (0.18, 0.12, 0.24), True, False),
+        (Bar(0.15), (0.14, 0.12, 0.16), False, False),
+        (Bar(0.15), (0.08, 0.05, 0.11), False, True),
+        (Bar(-0.01, 0.01), (0.0, -0.004, 0.004), True, True),
+        (Bar(-0.01, 0.01), (-0.006, -0.016, 0.004), True, False),
+        (Bar(-0.01, 0.01), (0.02, -0.03, 0.07), False, False),  # both ends fail, and what lies between would pass
+        (Bar(-0.01, 0.01), (-0.034, -0.052, -0.018), False, True),
+        (ABOVE_ZERO, (0.018, 0.005, 0.032), True, True),
+        (ABOVE_ZERO, (0.010, -0.002, 0.022), False, False),
+        (ABOVE_ZERO, (-0.113, -0.134, -0.093), False, True),
+    ],
+)
+def test_a_check_is_settled_where_its_whole_interval_says_the_same(
+    bar: Bar, ends: tuple[float, float, float], passes: bool, settled: bool
+):
+    check = Check("a line", Difference(*ends, gained=9, lost=4, p=0.5, n=500), bar, 500)
+    assert (check.passes, check.settled) == (passes, settled)
+    nothing = Check("a line", None, bar, 500)
+    assert (nothing.passes, nothing.settled) == (False, False)
+
+
 def test_a_claim_holds_when_all_of_it_is_measured(tmp_path: Path, world: World):
     """Figure 3, half there: one α, then all but one on a few samples, then all on as many as are asked for."""
     store, claim = Store(tmp_path), "A gain for every α"
@@ -643,7 +668,8 @@ def test_the_page_says_what_is_there_and_what_is_not(tmp_path: Path, world: Worl
     )
     store = stored(tmp_path, world)
     page = experiments.page(store)
-    assert "| Gains under AutoAttack | **holds so far** | 1 of 1 | 1 of 9 |" in page
+    assert "| Gains under AutoAttack | **holds so far** | 1 of 1 | 0 of 1 | 1 of 9 |" in page  # +25, from +11.7 on
+    assert "| Gains under black-box attacks | **holds so far** | 1 of 1 | 1 of 1 | 1 of 39 |" in page
     assert "- Passed: compact:trades, AA +25.0 [" in page
     assert "cifar10, in the mean: +25.0 points of 1 line here, +18.6 of 1 in the paper." in page
     assert all(module.TITLE in page for module in experiments.EXPERIMENTS.values())

@@ -39,12 +39,16 @@ is a function of the records in `results/`, and `antiadv reproduce NAME` runs wh
   bare network under the same attacks.
 - **Precision**: attacks may search in a coarser precision than float32, the judge decides in float32 always. Where the
   two part in the end, that sample is searched again from the start, in float32. (Cells searched in tf32 are older than
-  that rule: a few samples may stand there that would fall. How often search and judge gave one label is in each
-  receipt.) Where a cell is stored in several precisions, the one with the most samples counts, of equals the finest;
-  each table says which it was.
+  that rule: a few samples may stand there that would fall. So may, in any cell, one whose last image lies so near the
+  boundary that rounding decides its label. How often search and judge gave one label is in each receipt.) Where a cell
+  is stored in several precisions, the one with the most samples counts, of equals the finest; each table says which it
+  was.
 - **Settings** are the paper's where it states them; where it is silent, the choice stands below the table.
 
 ## Claim by claim
+
+A rule with a bar (15 points) looks at the value, one without at the interval. *Settled* are the checks whose whole
+interval lies on one side of the bar; of the others these images cannot tell, whichever way they went.
 
 {claims}
 {behind}
@@ -81,10 +85,10 @@ def _store(store: Store | str | Path) -> Store:
 
 def claims_table(found: Sequence[Claim]) -> str:
     """A table of verdicts, then the numbers behind each."""
-    lines = ["| claim | verdict | checks passed | measured of |", "| --- | --- | --- | --- |"]
+    lines = ["| claim | verdict | checks passed | settled | measured of |", "| --- | --- | --- | --- | --- |"]
     lines += [
         f"| {c.name} | **{c.verdict}** | {sum(k.passes for k in c.measured)} of {len(c.measured)} "
-        f"| {len(c.measured)} of {len(c.checks)} |"
+        f"| {c.settled} of {len(c.measured)} | {len(c.measured)} of {len(c.checks)} |"
         for c in found
     ]
     return "\n".join(lines) + "\n\n" + "\n".join(map(claim_section, found))

@@ -106,7 +106,8 @@ def _claimed(claim: Claim) -> Claimed:
     passed, failed = (tuple(str(k) for k in claim.measured if k.passes == good) for good in (True, False))
     missing = tuple(str(k) for k in claim.checks if k.found is None)
     why = claim.why.replace("*", "") if failed else ""
-    return Claimed(claim.name, claim.verdict, f"The paper: {claim.paper}", claim.rule, passed, failed, missing, why)
+    told = claim.name, claim.verdict, f"The paper: {claim.paper}", claim.rule
+    return Claimed(*told, passed, failed, missing, claim.settled, why)
 
 
 def _shown(name: str, filled: Filled) -> Shown:

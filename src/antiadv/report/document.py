@@ -29,6 +29,7 @@ class Claimed:
     passed: tuple[str, ...]
     failed: tuple[str, ...]
     missing: tuple[str, ...]
+    settled: int  # of the checks that were made, those whose whole interval passes or fails
     why: str = ""  # the best explanation, where a check failed
 
 

@@ -54,9 +54,9 @@ def _listed(sentences: Sequence[str]) -> str:
 
 
 def checks(claim: Claimed) -> str:
-    """`7 of 9 pass, 2 not measured yet`"""
+    """`7 of 9 pass (8 settled by their intervals), 2 not measured yet`"""
     done = len(claim.passed) + len(claim.failed)
-    passed = [f"{len(claim.passed)} of {done} pass"] * bool(done)
+    passed = [f"{len(claim.passed)} of {done} pass ({claim.settled} settled by their intervals)"] * bool(done)
     return ", ".join(passed + [f"{len(claim.missing)} not measured yet"] * bool(claim.missing))
 
 
