@@ -400,12 +400,13 @@ def percent(share: dict[str, float]) -> str:
 BENCHMARKS = """# Benchmarks
 
 How fast is it, beside other people's code? Ours and theirs on the same network, images and machine, in one run and in
-turn, each repeated; and what each side reached, judged by the same code. This page is generated from `results/bench`
-(`make docs`), where every job is one file, written by `benchmarks/speed.py`.
+turn, repeated where time allowed; and what each side reached, judged by the same code. This page is generated from
+`results/bench` (`make docs`), where every job is one file, written by `benchmarks/speed.py`.
 
-- *times faster* is the time of theirs over that of ours: the median over the repeats [least, greatest]. It is time on
-  the wall: on a GPU with the device waited for, on a CPU with equally many threads for everybody. Of jobs on one thread
-  it is processor time, since other work may share the machine; of several threads that would count waiting as work.
+- *times faster* is the time of theirs over that of ours: the median over the repeats [least, greatest], or that of one
+  run, which says nothing of how much the next would differ. It is time on the wall: on a GPU with the device waited
+  for, on a CPU with equally many threads for everybody. Of jobs on one thread it is processor time, since other work
+  may share the machine; of several threads that would count waiting as work.
 - *by ours*, *by theirs*: robust accuracy in per cent, or the median L2 distance, of the images that were timed; *target
   met* asks that ours is as fast as the target and as strong as *allowed*: an accuracy not higher by more points, a
   distance not longer by more. So few images say little about strength: [parity](parity.md) has more of them.
@@ -559,7 +560,7 @@ def raced(facts: dict[str, Any]) -> Iterable[dict[str, str]]:
             "ours": f"`{facts[side]['attack']}`" + said + how,
             "theirs": f"{facts['peer'].split()[0]} `{facts['theirs']['attack']}`",
             "samples": str(len(facts["ids"])),
-            "times faster": ranged(row["times_faster"]),
+            "times faster": repeated(row["times_faster"], len(facts["times_faster"][side])),
             "target": "" if facts["target"] is None else f"{facts['target']:g}",
             "by ours": ours,
             "by theirs": theirs,
@@ -621,6 +622,11 @@ def outside(facts: dict[str, Any]) -> str:
 def ranged(spread: dict[str, float], scale: float = 1) -> str:
     form = ".1f" if scale > 1 else ".2f"
     return "{} [{}, {}]".format(*(f"{scale * spread[key]:{form}}" for key in ("median", "low", "high")))
+
+
+def repeated(spread: dict[str, float], runs: int) -> str:
+    """One run has no range."""
+    return ranged(spread) if runs > 1 else f"{spread['median']:.2f} (one run)"
 
 
 def answered(met: bool) -> str:

@@ -453,6 +453,7 @@ def test_the_page_says_plainly_what_is_met_and_what_was_not_run(
     bench.put({**fast, "verdict": bench.verdict(fast)}, folder / run[0].name)
     page = docs.benchmarks()
     assert f"These do so not as it stands:\n\n- `{HOP}` (cpu, float32): compiled\n" in page
+    assert "| 2.00 (one run) | 1 |" in page, "a single run has no range to show"
     here = page.split("## On a CPU")[1].split("## What a CPU leaves")[0]
     assert f"`{HOP}`" not in here.split("Not run yet:")[1], "it was run"
 
