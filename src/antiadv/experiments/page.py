@@ -50,6 +50,9 @@ is a function of the records in `results/`, and `antiadv reproduce NAME` runs wh
 A rule with a bar (15 points) looks at the value, one without at the interval. *Settled* are the checks whose whole
 interval lies on one side of the bar; of the others these images cannot tell, whichever way they went.
 
+The gains below are gains against attackers who do not know the layer. What is left of them against one who does stands
+beside each in the tables, and is the last claim.
+
 {claims}
 {behind}
 ## Table by table
