@@ -1,4 +1,4 @@
-"""The paper's claims, each with a bar that stored numbers pass or fail.
+"""The paper's claims, each with a rule that stored numbers pass or fail.
 
     claims(shelf, source)   →  Claim: what the paper says, the rule, and a Check for every line that speaks to it
 
