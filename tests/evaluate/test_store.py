@@ -3,13 +3,15 @@ and refused, never half-read; leftovers of a killed writer are ignored."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import lzma
 import os
 import shutil
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -248,6 +250,59 @@ def test_a_renamed_file_is_named_and_refused(tmp_path: Path):
     assert str(renamed) in str(error.value)
 
 
+def test_a_file_that_cannot_be_read_is_not_called_damaged(tmp_path: Path):
+    """Whoever is told to delete it would lose what it holds. A folder in its place cannot be read by root either."""
+    store = fill(tmp_path, range(3))
+    for path, ask in ((shard_files(tmp_path)[0], store.read), (tmp_path / CELL.key / "cell.json", store.prepare)):
+        path.rename(tmp_path / "aside")
+        path.mkdir()
+        with pytest.raises(StoreMismatch) as error:
+            ask(CELL)
+        assert str(error.value).startswith(f"{path} cannot be read (Is a directory). Make it readable")
+        assert "elete" not in str(error.value)
+        path.rmdir()
+        (tmp_path / "aside").rename(path)
+    assert len(store.read(CELL)) == 3
+
+
+@contextlib.contextmanager
+def ordinary() -> Iterator[None]:
+    """As a person whom permissions bind: root puts its rights aside."""
+    me = os.geteuid()
+    os.seteuid(me or 65534)
+    try:
+        yield
+    finally:
+        os.seteuid(me)
+
+
+def test_a_closed_folder_is_named_where_it_is_a_cells_and_passed_over_where_it_is_not():
+    with tempfile.TemporaryDirectory() as root:  # not below `tmp_path`, into which root alone may look
+        store, closed, strange = fill(Path(root), range(3)), Path(root) / CELL.key, Path(root) / "lost+found"
+        Path(root).chmod(0o755)
+        strange.mkdir()
+        strange.chmod(0)
+        with ordinary():
+            assert store.cells() == [CELL]
+        closed.chmod(0)
+        for ask in (store.cells, lambda: store.read(CELL), lambda: store.done(CELL)):
+            with ordinary(), pytest.raises(StoreMismatch) as error:
+                ask()
+            assert str(error.value).startswith(f"{closed} cannot be read (Permission denied). Make it readable")
+        for folder in (closed, strange):
+            folder.chmod(0o755)
+
+
+def test_a_store_whose_name_is_too_long_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    name = str(tmp_path / ("s" * 300))
+    words = ["--model", "tests.toys:make_small_net", "--attack", "pgd", "--threat", "linf:8/255", "--samples", "0:2"]
+    for verb in (["report"], ["evaluate", *words]):
+        assert main([*verb, "--store", name]) == 2
+        said = capsys.readouterr()
+        assert (said.out, said.err.count("\n")) == ("", 1)
+        assert "cannot be read (File name too long)" in said.err
+
+
 def test_a_name_the_store_does_not_give_is_refused(tmp_path: Path):
     store = fill(tmp_path, range(3))
     odd = tmp_path / CELL.key / "copy of 000000-000002-3.json.xz"
@@ -285,6 +340,19 @@ def test_an_edited_description_is_named_and_refused(tmp_path: Path, what: str):
             ask()
         assert str(path) in str(error.value)
     assert len(shard_files(tmp_path)) == 1, "nothing was added to a folder that is not what it says"
+
+
+def test_a_description_that_cannot_be_understood_costs_no_records(tmp_path: Path):
+    """What its sentence says to do is done, and helps."""
+    store = fill(tmp_path, range(3))
+    hurt = tmp_path / CELL.key / "cell.json"
+    whole = hurt.read_bytes()
+    hurt.write_bytes(whole[:100])
+    with pytest.raises(StoreMismatch, match=r"Delete it and run its cell again, which puts it back and keeps the rec"):
+        store.cells()
+    hurt.unlink()
+    store.prepare(CELL)  # as whoever runs it again does
+    assert (store.cells(), len(store.read(CELL)), hurt.read_bytes()) == ([CELL], 3, whole)
 
 
 def test_a_moved_folder_is_refused(tmp_path: Path):

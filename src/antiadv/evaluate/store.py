@@ -5,11 +5,12 @@
     root/<key>/000000-000249-250.safetensors        the attacked images, on request
 
 A file is whole or absent. Its header names its cell, counts its records, holds the receipt and carries the digest of
-it all, so a truncated, edited, renamed or foreign file is named and refused, never half-read. A cell that another
-edition of its attack or defence made is whole, but no cell of today, and records without their cell.json are nobody's:
-a listing names them in a warning and goes on. Two writers of one cell write equal facts under equal names; where files
-overlap, the first by name counts. Records are kept by column and compressed, what repeats itself said once, so equal
-records are equal second lines and a thousand of them take about 8 kB.
+it all, so a truncated, edited, renamed or foreign file is named and refused, never half-read; one that cannot be read
+is named too, and not taken for a damaged one, which a person would delete. A cell that another edition of its attack or
+defence made is whole, but no cell of today, and records without their cell.json are nobody's: a listing names them in a
+warning and goes on. Two writers of one cell write equal facts under equal names; where files overlap, the first by name
+counts. Records are kept by column and compressed, what repeats itself said once, so equal records are equal second
+lines and a thousand of them take about 8 kB.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ _RECORDS = ".json.xz"
 # as for text, whose bytes stand anywhere; the preset's dictionary of 64 MB takes longer to set up than to use
 _XZ = [{"id": lzma.FILTER_LZMA2, "preset": 9, "dict_size": 2**20, "lc": 4, "lp": 0, "pb": 0}]
 _NAME = re.compile(r"(\d{6,})-(\d{6,})-(\d+)" + re.escape(_RECORDS))
+_KEY = re.compile(r"[0-9a-f]{20}")
 
 
 PARTS = ("attack", "defence")  # what has editions
@@ -87,10 +89,20 @@ class Store:
         Those of another edition are left out, with one warning that names them all, and so are folders whose cell.json
         is missing.
         """
-        found, others = list[Cell](), list[str]()
-        for path in sorted(self.root.glob("*/cell.json")):
+        found, others, nameless = list[Cell](), list[str](), list[str]()
+        for name in _listed(self.root):
+            folder = self.root / name
             try:
-                found.append(self._spanned(self._cell(path)))
+                inside = _listed(folder)
+            except StoreMismatch:
+                if _KEY.fullmatch(name):
+                    raise
+                continue  # other people's, such as a disk's lost+found
+            if "cell.json" not in inside:
+                nameless += [name] * any(file.endswith(_RECORDS) for file in inside)
+                continue
+            try:
+                found.append(self._spanned(self._cell(folder / "cell.json")))
             except _OtherEdition as other:
                 others.append(str(other))
         self._tell(
@@ -100,14 +112,10 @@ class Store:
         )
         self._tell(
             "the records in these folders are left out, whose cell.json is missing",
-            self._nameless(),
+            nameless,
             "Run their cells again, which puts it back and keeps the records, or move the folders away.",
         )
         return [c for c in found if len(c.samples)]
-
-    def _nameless(self) -> list[str]:
-        folders = (path for path in sorted(self.root.glob("*/")) if not (path / "cell.json").exists())
-        return [path.name for path in folders if any(path.glob("*" + _RECORDS))]
 
     def _tell(self, what: str, folders: Sequence[str], todo: str) -> None:
         said = f"of the store {self.root} {what}: {', '.join(folders)}. {todo}"
@@ -123,10 +131,13 @@ class Store:
     def _cell(self, path: Path) -> Cell:
         """The cell that a cell.json describes, refused unless its folder, its words and its identity agree."""
         try:
-            said: dict[str, Any] = json.loads(path.read_text())
+            said: dict[str, Any] = json.loads(_content(path))
             number, words, identity = said["format"], said["cell"], said["identity"]
-        except (OSError, ValueError, LookupError, TypeError) as error:
-            raise StoreMismatch(f"{path} does not describe a cell ({error!r}). Move its folder away.") from None
+        except (ValueError, LookupError, TypeError) as error:
+            raise StoreMismatch(
+                f"{path} does not describe a cell ({error!r}). Delete it and run its cell again, which puts it back and "
+                "keeps the records, or move its folder away."
+            ) from None
         if number != FORMAT:
             raise StoreMismatch(f"{path} has format {number}; this version reads {FORMAT}. Use another store folder.")
         try:
@@ -146,7 +157,8 @@ class Store:
         )
 
     def _files(self, cell: Cell) -> Iterator[tuple[Path, int, int, int]]:
-        for path in sorted(self.folder(cell).glob("*" + _RECORDS)):
+        folder = self.folder(cell)
+        for path in (folder / name for name in _listed(folder) if name.endswith(_RECORDS)):
             match = _NAME.fullmatch(path.name)
             if match is None:
                 raise StoreMismatch(f"{path} is not named as the store names files. Move it out of the store.")
@@ -155,10 +167,10 @@ class Store:
     def _read(self, path: Path) -> tuple[list[Record], Receipt]:
         """One file, refused unless it is whole, unedited and of this cell."""
         try:
-            head, body, rest = _plain(path.read_bytes()).split(b"\n")
+            head, body, rest = _plain(_content(path)).split(b"\n")
             header, columns = json.loads(head), json.loads(body)
             number, key, digest = header["format"], header["key"], header.pop("digest")
-        except (OSError, EOFError, ValueError, LookupError, TypeError, lzma.LZMAError) as error:
+        except (EOFError, ValueError, LookupError, TypeError, lzma.LZMAError) as error:
             raise StoreMismatch(f"{path} is truncated or not a shard ({error!r}). Delete it and run again.") from None
         if number != FORMAT:
             raise StoreMismatch(f"{path} has format {number}; this version reads {FORMAT}. Use another store folder.")
@@ -300,6 +312,30 @@ def _unpacked(columns: Columns, count: int) -> Columns:
         else:
             whole[name] = values
     return whole
+
+
+def _listed(folder: Path) -> list[str]:
+    """What lies in a folder, in order; nothing where there is none. One that cannot be read is not an empty one."""
+    try:
+        return sorted(path.name for path in folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise _unreadable(folder, error) from error
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: OSError) -> StoreMismatch:
+    return StoreMismatch(
+        f"{path} cannot be read ({error.strerror or error}). Make it readable, or choose another folder with --store, "
+        "and run again."
+    )
 
 
 def _plain(content: bytes) -> bytes:
