@@ -135,8 +135,8 @@ class Store:
             number, words, identity = said["format"], said["cell"], said["identity"]
         except (ValueError, LookupError, TypeError) as error:
             raise StoreMismatch(
-                f"{path} does not describe a cell ({error!r}). Delete it and run its cell again, which puts it back and "
-                "keeps the records, or move its folder away."
+                f"{path} does not describe a cell ({error!r}). Delete it and run its cell again, which puts it back "
+                "and keeps the records, or move its folder away."
             ) from None
         if number != FORMAT:
             raise StoreMismatch(f"{path} has format {number}; this version reads {FORMAT}. Use another store folder.")
