@@ -1,5 +1,5 @@
-"""A network that raises or returns NaN on one sample costs the shard that holds it: the others are stored, and the run
-ends with one sentence that names the shard, the sample and what to do. Mended, the same call does the rest."""
+"""A network that raises, exits or returns NaN on one sample costs the shard that holds it: the others are stored, and
+the run ends with one sentence that names the shard, the sample and what to do. Mended, the same call does the rest."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from antiadv.core.errors import Unfinished
 from antiadv.evaluate import Progress, Store, evaluate
 from antiadv.evaluate.cell import Job
 from antiadv.evaluate.work import Failure, Work, complaint, name_samples
-from tests.engine.misfits import Hungry, NotANumber, Raises, Touchy, world_of
+from tests.engine.misfits import Hungry, Leaves, NotANumber, Raises, Touchy, world_of
 from tests.engine.test_invariance import spy
 from tests.evaluate.probes import MODEL, cell, world
 
@@ -22,6 +22,7 @@ ASKED = cell("pgd:steps=3", SAMPLES, threat="linf:4/255")
 
 BAD = {
     "raises": (Raises(23), "ValueError: too dark; shown alone, sample 23 raised too. Mend the network"),
+    "leaves": (Leaves(23), "SystemExit: 0; shown alone, sample 23 raised too. Mend the network"),
     "NaN": (NotANumber(23), "NaN or infinity for 1 of 10 images, first for sample 23. Check the weights"),
 }
 

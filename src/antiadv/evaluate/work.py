@@ -70,7 +70,7 @@ class Work:
         try:
             engine = self.world.engine(job.cell.precision, self.batch)
             result = run_shard(job, self.world, engine, self._seen(job))
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a network that calls sys.exit has failed, and ends no night
             trace, foreign = "".join(traceback.format_exception(error)), not isinstance(error, AntiadvError)
             return Failure(job, self._sentence(job, error), trace, foreign)
         if self.images:
@@ -94,7 +94,7 @@ class Work:
 
         return seen
 
-    def _sentence(self, job: Job, error: Exception) -> str:
+    def _sentence(self, job: Job, error: BaseException) -> str:
         """Our own errors speak for themselves; of others we say what they are, and on which samples alone they come."""
         if isinstance(error, AntiadvError):
             return str(error)
@@ -118,7 +118,7 @@ class Work:
         here = self.world.device
         try:
             look(model, x.to(here), Eager(1), Draws.of(job.cell.seed, i.to(here)).fold(JUDGE), job.cell.looks)
-        except Exception:
+        except (Exception, SystemExit):
             return True
         return False
 
