@@ -45,6 +45,7 @@ def test_rounds_grow_and_end_with_the_samples():
     assert timed(5, 1000, 1).sizes == [5]
     assert timed(50, 1000, 0).sizes == [8, 16, 26]  # a clock too coarse to tell
     assert timed(0, 1000, 1).sizes == []
+    assert timed(50, float("inf"), 1).sizes == [8, 16, 26]
 
 
 def test_a_round_that_will_not_fit_is_cut_or_left():

@@ -52,6 +52,10 @@ class Threat:
         check_whole(queries=self.queries)
         if self.queries < 1:
             raise BadSpec(f"a threat needs at least one query per sample; found queries={self.queries}")
+        if self.queries >= 2**63:  # what a ledger can count
+            raise BadSpec(
+                f"a threat's queries must be fewer than 2^63; found {self.queries}. Leave them out for no limit."
+            )
 
     def __str__(self) -> str:
         parts = [str(self.ball), f"access={self.access}"]

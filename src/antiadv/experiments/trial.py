@@ -12,6 +12,7 @@ first: so a trial may end early, and ends late only where the machine slows down
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -93,7 +94,7 @@ def fits(first: tuple[int, float], last: tuple[int, float], seconds: float) -> i
     """
     (few, short), (many, long), left = first, last, seconds / SLACK
     if left >= long:
-        return int(many * left / max(long, 1e-9))
+        return int(min(many * left / max(long, 1e-9), sys.maxsize))  # the time may be without end
     return few + int((left - short) * (many - few) / (long - short)) if left >= short else 0
 
 
