@@ -1,5 +1,5 @@
 """The command as a person meets it, in a process of its own: exit codes, streams kept apart, a traceback only when
-asked for, a live display on a terminal, and Ctrl-C that keeps what is done."""
+asked for, a live display on a terminal, and Ctrl-C or SIGTERM that keeps what is done."""
 
 from __future__ import annotations
 
@@ -74,8 +74,31 @@ def test_a_closed_pipe_is_no_traceback():
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="sends SIGINT as a terminal does")
-def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+@pytest.mark.parametrize("words", [["list", "recipes"], ["list", "attacks", "--json"]], ids=["few bytes", "many"])
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
+def test_a_full_disk_behind_stdout_is_one_line(words: list[str]):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [*COMMAND, *words], cwd=ROOT, env=ENVIRONMENT, stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert done.returncode == 2
+    assert done.stderr.startswith("antiadv: No space left on device; what was finished is kept")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_terminal_that_lacks_a_letter_shows_the_rest():
+    plain = ENVIRONMENT | {"PYTHONIOENCODING": "ascii"}
+    done = subprocess.run([*COMMAND, "list", "attacks"], cwd=ROOT, env=plain, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert all(name in done.stdout for name in ATTACKS)
+    assert done.stdout.isascii()
+
+
+@pytest.mark.parametrize(("blow", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.skipif(sys.platform != "linux", reason="sends signals as a terminal and a batch system do")
+def test_ctrl_c_and_sigterm_keep_what_is_done_and_the_same_command_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], blow: int, code: int
+):
     words = [*EVALUATE, "--shard", "10", "--store", str(tmp_path)]
     process = start(*words, "--samples", "0:1000")
     end = time.monotonic() + PATIENCE
@@ -83,9 +106,9 @@ def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(tmp_path: Path, 
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < end, "two shards did not come"
         time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(blow)
     out, err = process.communicate(timeout=PATIENCE)
-    assert (process.returncode, out) == (130, "")
+    assert (process.returncode, out) == (code, "")
     assert [line for line in err.splitlines() if line.startswith("antiadv: ")] == [
         "antiadv: stopped; what was finished is kept, and the same command goes on from there"
     ]

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -251,33 +251,51 @@ def test_stdout_is_for_the_result_whatever_a_network_prints(
         assert set(said.err.splitlines()) == {"hello from the network"}
 
 
-def test_ctrl_c_ends_driver_and_workers_with_one_line(tmp_path: Path):
-    words = [
-        "evaluate",
-        "--model",
-        "tests.toys:make_small_net",
-        "--attack",
-        "square:steps=200",
-        "--threat",
-        "linf:4/255",
-    ]
-    words += ["--shard", "10", "--store", str(tmp_path), "--runner", "processes:2"]
+def begin(store: Path, runner: str) -> subprocess.Popen[str]:
+    words = ["evaluate", "--model", "tests.toys:make_small_net", "--attack", "square:steps=200"]
+    words += ["--threat", "linf:4/255", "--shard", "10", "--store", str(store), "--runner", runner]
     command = [str(Path(sys.executable).with_name("antiadv")), *words]
-    process = subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, cwd=ROOT, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
+
+
+def wait_for(process: subprocess.Popen[str], done: Callable[[], bool]) -> None:
     end = time.monotonic() + PATIENCE
-    while len(files(tmp_path)) < 2:
+    while not done():
         assert process.poll() is None, process.communicate()
-        assert time.monotonic() < end, "two shards did not come"
+        assert time.monotonic() < end, "it did not come"
         time.sleep(0.01)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of them
+
+
+def ends_with_one_line(process: subprocess.Popen[str], code: int) -> None:
     out, err = process.communicate(timeout=PATIENCE)
-    assert (process.returncode, out) == (130, "")
+    assert (process.returncode, out) == (code, "")
     assert err == "antiadv: stopped; what was finished is kept, and the same command goes on from there\n"
+    end = time.monotonic() + PATIENCE
     while alive(process.pid):
         assert time.monotonic() < end, "workers have outlived their driver"
         time.sleep(0.01)
+
+
+@pytest.mark.parametrize(("blow", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_ctrl_c_and_sigterm_end_driver_and_workers_with_one_line(tmp_path: Path, blow: int, code: int):
+    process = begin(tmp_path, "processes:2")
+    wait_for(process, lambda: len(files(tmp_path)) >= 2)
+    os.killpg(process.pid, blow)  # as a terminal and a batch system do: to all of them
+    ends_with_one_line(process, code)
+
+
+def test_ctrl_c_while_the_server_of_the_workers_imports_is_one_line_too(tmp_path: Path):
+    process = begin(tmp_path, "processes:2")
+
+    def server() -> bool:
+        below = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        return any("forkserver import main" in Path(f"/proc/{c}/cmdline").read_text() for c in below)
+
+    wait_for(process, server)
+    time.sleep(0.3)  # it has begun to import, which takes a second
+    os.killpg(process.pid, signal.SIGINT)
+    ends_with_one_line(process, 130)
 
 
 def alive(group: int) -> bool:

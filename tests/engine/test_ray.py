@@ -25,7 +25,8 @@ from antiadv.evaluate.cell import Job
 from antiadv.evaluate.plan import plan
 from antiadv.evaluate.work import Failure
 from tests.engine.misfits import Kills, Settled, world_of
-from tests.engine.test_processes import ASKED, read, run
+from tests.engine.test_crash import files
+from tests.engine.test_processes import ASKED, begin, ends_with_one_line, read, run, wait_for
 from tests.evaluate.probes import world
 
 ray = pytest.importorskip("ray")
@@ -131,6 +132,14 @@ def _refuses_another_version() -> None:
     assert "Install the same antiadv on every node" in refused.sentence
     unknown = worker.run(job, job.cell.key)
     assert isinstance(unknown, Failure), "and a network that was not sent is not there"
+
+
+def test_sigterm_ends_a_run_on_ray_with_one_line(tmp_path: Path):
+    """Ray would take the signal, show a stack and leave with 15."""
+    process = begin(tmp_path, "ray:workers=1")
+    wait_for(process, lambda: len(files(tmp_path)) >= 1)
+    process.terminate()
+    ends_with_one_line(process, 143)
 
 
 # ---------------------------------------------------------------- without a cluster

@@ -1,13 +1,18 @@
-"""The verbs, and what happens when one fails: one line and exit code 2 for bad input, 130 for Ctrl-C.
+"""The verbs, and what happens when one fails: one line and exit code 2 for bad input, 130 for Ctrl-C, 143 for SIGTERM.
 
 antiadv demo | attack | evaluate | report | reproduce | verdict | theory | train | data import | list
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
+import os
+import signal
 import sys
+import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import typer
@@ -21,7 +26,7 @@ from antiadv.core.errors import AntiadvError
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 HERE = Path(antiadv.__file__).parent
-STOPPED = 130  # what typer too makes of Ctrl-C: 128 and the number of the signal
+STOPPED, ENDED = 130, 143  # by Ctrl-C, of which typer too makes this, and by SIGTERM: 128 and the signal's number
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 VERBS = {
@@ -54,7 +59,9 @@ def _root(version: bool = typer.Option(False, "--version", callback=_version, is
 def main(args: list[str] | None = None) -> int:
     """Run a verb; the exit code. Also the entry point of the `antiadv` script."""
     args = sys.argv[1:] if args is None else args
-    with warnings.catch_warnings():
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a ? in a table where the terminal lacks a letter
+    with warnings.catch_warnings(), _ending():
         warnings.showwarning = _in_one_line(warnings.showwarning)
         return _run(args)
 
@@ -62,8 +69,12 @@ def main(args: list[str] | None = None) -> int:
 def _run(args: list[str]) -> int:
     try:
         code: int = app(args, standalone_mode=False) or 0
+        if sys.stdout is not None:
+            sys.stdout.flush()  # what cannot be written is said below, not by the interpreter at its end
     except (KeyboardInterrupt, typer.Abort):
         code = STOPPED
+    except _Ended:
+        code = ENDED
     except AntiadvError as error:
         if "--debug" in args:
             raise
@@ -73,9 +84,50 @@ def _run(args: list[str]) -> int:
             print(error.format_message())  # type: ignore[attr-defined]
             return 0
         return _say(" ".join(error.format_message().split()), 2)  # type: ignore[attr-defined]
-    if code == STOPPED:
+    except OSError as error:  # of the machine, not of ours: a full disk behind stdout, too many open files
+        if "--debug" in args:
+            raise
+        _let_go_of_stdout()
+        if isinstance(error, BrokenPipeError):  # `| head`, which has seen enough
+            return 1
+        where = f"{error.filename}: " if error.filename else ""
+        kept = "what was finished is kept, and the same command goes on from there"
+        return _say(f"{where}{error.strerror or error}; {kept}. --debug shows where it was raised.", 2)
+    if code in (STOPPED, ENDED):
         return _say("stopped; what was finished is kept, and the same command goes on from there", code)
     return code
+
+
+class _Ended(BaseException):
+    """SIGTERM came. No KeyboardInterrupt, of which typer makes its own; no SystemExit, which a network may raise."""
+
+
+@contextlib.contextmanager
+def _ending() -> Iterator[None]:
+    """SIGTERM, which batch systems send before they kill, ends a verb as Ctrl-C does: workers, display and all."""
+
+    def end(*_: object) -> None:
+        raise _Ended
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
+
+
+def _let_go_of_stdout() -> None:
+    """What is left in its buffer goes nowhere, or the interpreter would try once more at its end."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        sys.stdout.flush()
+        return
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 def _in_one_line(show: Callable[..., None]) -> Callable[..., None]:

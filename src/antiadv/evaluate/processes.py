@@ -166,7 +166,20 @@ def _context() -> Any:
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
+    _start_server()
     return context
+
+
+def _start_server() -> None:
+    """With Ctrl-C blocked, which it inherits: one that comes while it imports is the driver's alone."""
+    from multiprocessing import forkserver, resource_tracker  # here, for not every system has them
+
+    resource_tracker.ensure_running()  # first: it would take the block away
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 # ---------------------------------------------------------------- in the worker

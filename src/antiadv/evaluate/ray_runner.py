@@ -19,6 +19,7 @@ import copy
 import logging
 import os
 import pickle
+import signal
 import socket
 import time
 from collections import Counter, deque
@@ -237,10 +238,14 @@ def _connected(address: str | None) -> Iterator[None]:
         yield
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    heard = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(address, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, ImportError, RuntimeError, ValueError, TimeoutError) as error:
         raise _nobody(address, error) from error
+    if callable(heard):  # whoever wanted to hear it still does; Ray took it, and would show a stack and leave
+        with contextlib.suppress(ValueError):  # only the first thread may say so, as for Ray
+            signal.signal(signal.SIGTERM, heard)
     try:
         yield
     finally:
