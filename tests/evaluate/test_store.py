@@ -513,6 +513,19 @@ def test_images_are_kept_only_on_request(tmp_path: Path):
     assert not list(tmp_path.rglob("*.safetensors"))
 
 
+def test_images_that_come_too_late_are_said_to_be_missing(tmp_path: Path):
+    """`filterwarnings = error` sees to it that nothing is said where none is missing."""
+    first, more = cell(samples=range(4)), cell(samples=range(2, 8))
+    evaluate([first], tmp_path, world=world())
+    with pytest.warns(UserWarning, match=r"^2 of the samples lie in .* since a run that kept no images") as told:
+        evaluate([more], tmp_path, world=world(), keep_images=True)
+    assert len(told) == 1
+    store = Store(tmp_path)
+    assert (store.done(more), store.pictured(more)) == (set(range(8)), {4, 5, 6, 7})
+    evaluate([cell(samples=range(4, 8))], tmp_path, world=world(), keep_images=True)
+    evaluate([more], tmp_path, world=world())
+
+
 def test_a_store_that_is_a_file_is_unwritable(tmp_path: Path):
     """What fails for root too."""
     (tmp_path / "file").write_text("here already")

@@ -6,7 +6,9 @@ import csv
 import dataclasses
 import io
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -407,6 +409,21 @@ def test_the_command(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert len(said["cells"]) == 2 * len(RUN)
     assert main(["report", "--store", str(run), "--gallery", "1"]) == 2
     assert capsys.readouterr().err == "antiadv: a gallery needs a folder to be written to; name one with --out.\n"
+
+
+def test_a_file_that_cannot_take_its_place_is_taken_away(made: Document, tmp_path: Path):
+    (tmp_path / "report.md").mkdir()
+    with pytest.raises(BadInput, match=r"the report cannot be written to .* \(Is a directory\)"):
+        folder.write(made, tmp_path)
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems give no such name")
+def test_a_store_whose_name_is_no_text_is_reported_on(run: Path, tmp_path: Path):
+    odd = tmp_path / os.fsdecode(b"old-\xe9")  # as an old disk names it
+    shutil.copytree(run, odd)
+    assert main(["report", "--store", str(odd), "--out", str(tmp_path / "page")]) == 0
+    assert "old-?" in (tmp_path / "page" / "report.md").read_text()
 
 
 def test_without_jinja_one_sentence_names_the_extra(run: Path, tmp_path: Path):

@@ -7,6 +7,7 @@ evaluate(cells, store)                                    →  None             
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,7 +129,10 @@ def evaluate(
     carry_out = parse_runner(runner) if isinstance(runner, str) else runner
     store = store if isinstance(store, Store) else Store(store)
     world = World() if world is None else world
+    cells = list(cells)
     jobs = plan(cells, store.done, shard)
+    if keep_images:
+        _miss_images(cells, store)
     for cell in dict.fromkeys(job.cell for job in jobs):
         store.prepare(cell)  # before any work, so that none is lost to a store that cannot be written
     count, failures = Count(jobs, progress), list[Failure]()
@@ -143,6 +147,17 @@ def evaluate(
                 count.finished(done)
     if failures:
         raise complaint(failures, len(jobs))
+
+
+def _miss_images(cells: Iterable[Cell], store: Store) -> None:
+    """What is stored is not run again, for its images either; unsaid, whoever asked for them would look in vain."""
+    lost = sum(len((store.done(cell) - store.pictured(cell)).intersection(cell.samples)) for cell in cells)
+    if lost:
+        warnings.warn(
+            f"{lost} of the samples lie in {store.root} since a run that kept no images, and are not attacked again. "
+            "Name another folder with --store to have the images of all.",
+            stacklevel=1,  # here, wherever it was asked for
+        )
 
 
 def _each(results: Iterator[Done]) -> Generator[Done]:

@@ -26,7 +26,7 @@ import re
 import time
 import uuid
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ from antiadv import data, models
 from antiadv.core.errors import AntiadvError, BadSpec, StoreMismatch, StoreUnwritable
 from antiadv.evaluate.cell import COLUMNS, FORMAT, Cell, Identity, Receipt, Record, key_of, read_threat
 
-_RECORDS = ".json.xz"
+_RECORDS, _IMAGES = ".json.xz", ".safetensors"
 # as for text, whose bytes stand anywhere; the preset's dictionary of 64 MB takes longer to set up than to use
 _XZ = [{"id": lzma.FILTER_LZMA2, "preset": 9, "dict_size": 2**20, "lc": 4, "lp": 0, "pb": 0}]
 _NAME = re.compile(r"(\d{6,})-(\d{6,})-(\d+)" + re.escape(_RECORDS))
@@ -66,11 +66,17 @@ class Store:
 
     def done(self, cell: Cell) -> set[int]:
         """The samples already stored. File names tell, where they hold an unbroken run; else the file is read."""
-        found: set[int] = set()
-        for path, first, last, count in self._files(cell):
-            unbroken = last - first + 1 == count
-            found.update(range(first, last + 1) if unbroken else (r.sample for r in self._read(path)[0]))
-        return found
+        return {i for file in self._files(cell) for i in self._samples(*file)}
+
+    def pictured(self, cell: Cell) -> set[int]:
+        """Those of them whose attacked images were kept."""
+        kept = {name.removesuffix(_IMAGES) for name in _listed(self.folder(cell)) if name.endswith(_IMAGES)}
+        files = (file for file in self._files(cell) if file[0].name.removesuffix(_RECORDS) in kept)
+        return {i for file in files for i in self._samples(*file)}
+
+    def _samples(self, path: Path, first: int, last: int, count: int) -> Iterable[int]:
+        unbroken = last - first + 1 == count
+        return range(first, last + 1) if unbroken else (r.sample for r in self._read(path)[0])
 
     def read(self, cell: Cell) -> list[Record]:
         """Every record of the cell whose sample it asks for, in order of samples."""
@@ -194,7 +200,7 @@ class Store:
             if images is not None:
                 order = sorted(range(len(records)), key=lambda i: records[i].sample)
                 ids = torch.tensor([r.sample for r in ordered])
-                _write(folder / f"{name}.safetensors", save({"samples": ids, "images": images[order].contiguous()}))
+                _write(folder / f"{name}{_IMAGES}", save({"samples": ids, "images": images[order].contiguous()}))
             body = _line(_packed({c: [getattr(r, c) for r in ordered] for c in COLUMNS}))
             header = {"format": FORMAT, "key": folder.name, "records": len(ordered), "receipt": receipt.json()}
             head = _line({**header, "digest": _digest(header, body)})

@@ -61,11 +61,16 @@ def files(document: Document) -> dict[str, bytes]:
     }
     listed = {"files": ["report.json", *texts, *images]}
     texts["report.json"] = json.dumps(document.json() | listed, indent=1, ensure_ascii=False) + "\n"
-    return {name: text.encode() for name, text in texts.items()} | images
+    # a ? for each byte of a folder's name that is no letter, such as one on an old disk
+    return {name: text.encode(errors="replace") for name, text in texts.items()} | images
 
 
 def _put(path: Path, content: bytes) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.tmp")
-    beside.write_bytes(content)
-    return beside.replace(path)
+    try:
+        beside.write_bytes(content)
+        return beside.replace(path)
+    except OSError:
+        beside.unlink(missing_ok=True)
+        raise
