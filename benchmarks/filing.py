@@ -9,12 +9,12 @@ from __future__ import annotations
 import difflib
 import fnmatch
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar  # Any: what a json file holds
 
 from antiadv.core.errors import BadSpec
+from antiadv.core.files import beside
 
 J = TypeVar("J")
 
@@ -32,9 +32,7 @@ def pick(said: str, jobs: Mapping[str, J]) -> list[J]:
 
 
 def put(facts: Mapping[str, Any], path: Path) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     lines = [f" {json.dumps(key)}: {json.dumps(value, separators=(',', ':'))}" for key, value in facts.items()]
-    beside.write_text("{\n" + ",\n".join(lines) + "\n}\n")
-    beside.replace(path)
+    with beside(path) as part:
+        part.write_text("{\n" + ",\n".join(lines) + "\n}\n")
     return path

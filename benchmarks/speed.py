@@ -10,7 +10,7 @@
                processor, since other work shares it; on several those of the wall, for a thread that waits spends the
                processor's too, and `others` says how much of the processors other programs took meanwhile
     ratio      theirs / ours in each repeat; its median, least and greatest
-    setup      what ours needs once (graphs, compilation): two steps, less the same again, over the median of its runs
+    setup      what ours needs once (graphs, compilation): two steps, less the same again, over its first run
     strength   both sides' images by one judge in float32, under parity's rules, on as many images as were timed
     again      a sample that the search takes for fallen and the judge does not is searched in float32 too, in that time
     budget     of attacks on labels, ours may send what theirs was seen to send for each sample; in `least` jobs the
@@ -439,7 +439,8 @@ def compare(
             "Delete the file, or get the weights it was run on."
         )
     engines = {side: how.engine(side) for side in how.sides}
-    setup, facts, done = dict[str, float](), before, 0 if before is None else before["repeats"]
+    setup, facts = dict[str, float](), before
+    done, budget = (0, None) if before is None else (before["repeats"], before["budget"])
     with switched(how.precision, device), compiling_afresh(how.compiled and device.type == "cpu"):
         course.theirs(short=True)
         for side, passes in engines.items():
@@ -453,9 +454,7 @@ def compare(
                 runs = {"theirs": course.theirs()}
                 if facts is None:
                     budget = course.budget(runs["theirs"], engines[how.sides[0]])
-                runs |= {
-                    side: course.ours(passes, facts["budget"] if facts else budget) for side, passes in engines.items()
-                }
+                runs |= {side: course.ours(passes, budget) for side, passes in engines.items()}
             if facts is None:
                 facts = _described(course, how, runs, budget, setup)
             facts = _with_repeat(facts, replace(how, repeats=k + 1), race, runs, others.share)

@@ -263,7 +263,7 @@ def how_fast() -> str:
                     times,
                     {
                         "ours": row["ours"],
-                        "theirs": facts["peer"].split()[0],
+                        "theirs": facts["peer"].split()[0] + (f", {q:,} queries" if (q := facts["queries"]) else ""),
                         "network": f"`{named(facts['model'])}`{behind}",
                         "on": facts["device"] if facts["device"] != "cpu" else f"{facts['threads']} CPU threads",
                         "times as fast": row["times faster"],
@@ -472,7 +472,7 @@ def benchmarks() -> str:
         commands.append(f"- `benchmarks/speed.py --jobs latency --device cuda --precision {latency['precision']}`")
     return BENCHMARKS.format(
         robust=named(speed.ROBUST),
-        summary=reached(found, latency, speed.met),
+        summary=reached(found, latency, speed.met) + fewer(found, {n: r.queries for n, r in speed.RACES.items()}),
         sections="\n".join(sections),
         commands="\n".join(commands) or "None is stored.",
     )
@@ -539,6 +539,19 @@ def reached(found: list[dict[str, Any]], latency: dict[str, Any] | None, met: Ca
     for what, names in (("These do so not as it stands:", asked), ("These do not:", short)):
         said += f"\n{what}\n\n" + "".join(f"- {name}\n" for name in names) if names else ""
     return said
+
+
+def fewer(found: list[dict[str, Any]], due: dict[str, int | None]) -> str:
+    """Which jobs have been run with other queries than their target's only."""
+    seen: dict[str, set[int]] = {}
+    for facts in found:
+        if due.get(facts["job"]) is not None:
+            seen.setdefault(facts["job"], set()).add(facts["queries"])
+    short = {job: queries for job, queries in seen.items() if due[job] not in queries}
+    if not short:
+        return ""
+    each = (f"- `{job}`: {due[job]:,} asked, {max(queries):,} run\n" for job, queries in short.items())
+    return "\nThese were run with fewer queries than their target's, so far:\n\n" + "".join(each)
 
 
 def raced(facts: dict[str, Any]) -> Iterable[dict[str, str]]:

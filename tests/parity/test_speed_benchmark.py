@@ -459,6 +459,15 @@ def test_the_page_says_plainly_what_is_met_and_what_was_not_run(
     assert f"`{HOP}`" not in here.split("Not run yet:")[1], "it was run"
 
 
+def test_a_job_run_with_fewer_queries_than_its_target_has_is_named(docs: ModuleType) -> None:
+    due = {"nes": 10_000, "bandits": 10_000, "square": None}
+    found = [{"job": "nes", "queries": 1000}, {"job": "nes", "queries": 5000}, {"job": "square", "queries": None}]
+    found += [{"job": "bandits", "queries": 2000}, {"job": "bandits", "queries": 10_000}]
+    said = docs.fewer(found, due)
+    assert said.endswith("so far:\n\n- `nes`: 10,000 asked, 5,000 run\n")
+    assert docs.fewer([*found, {"job": "nes", "queries": 10_000}], due) == ""
+
+
 @pytest.mark.parametrize("order", [("half", "compiled"), ("compiled", "half")])
 def test_a_job_whose_sides_lie_in_several_files_is_counted_once_and_by_all_of_them(
     docs: ModuleType, bench: ModuleType, order: tuple[str, ...]

@@ -10,9 +10,7 @@ only, which then lists the files; see data/imagenet.py.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +19,7 @@ from typing import Any, BinaryIO  # Any: what a json file holds
 import numpy as np
 
 from antiadv.core.errors import BadInput
+from antiadv.core.files import beside
 from antiadv.data.dataset import Bytes, Ints
 
 FORMAT = 1
@@ -78,17 +77,11 @@ def write_card(
 
 def write_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """Write beside, then rename: a file is whole or absent."""
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("wb") as file:
+        with beside(path) as part, part.open("wb") as file:
             write(file)
-        part.replace(path)
     except OSError as error:
         raise BadInput(f"{path} cannot be written: {error.strerror or error}; choose another data directory") from error
-    finally:
-        with contextlib.suppress(OSError):
-            part.unlink()
 
 
 def read_card(directory: Path, name: str, split: str) -> dict[str, Any] | None:

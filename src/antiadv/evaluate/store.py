@@ -9,8 +9,8 @@ it all, so a truncated, edited, renamed or foreign file is named and refused, ne
 is named too, and not taken for a damaged one, which a person would delete. A cell that another edition of its attack or
 defence made is whole, but no cell of today, and records without their cell.json are nobody's: a listing names them in a
 warning and goes on. Two writers of one cell write equal facts under equal names; where files overlap, the first by name
-counts. Records are kept by column and compressed, what repeats itself said once, so equal records are equal second
-lines and a thousand of them take about 8 kB.
+counts. Records are kept by column (`columns.py`) and compressed, so equal records are equal second lines and a thousand
+of them take about 8 kB.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ import lzma
 import os
 import re
 import time
-import uuid
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -36,7 +35,9 @@ from torch import Tensor
 
 from antiadv import data, models
 from antiadv.core.errors import AntiadvError, BadSpec, StoreMismatch, StoreUnwritable
+from antiadv.core.files import beside
 from antiadv.evaluate.cell import COLUMNS, FORMAT, Cell, Identity, Receipt, Record, key_of, read_threat
+from antiadv.evaluate.columns import columns_of, packed, records_of, unpacked
 
 _RECORDS, _IMAGES = ".json.xz", ".safetensors"
 # as for text, whose bytes stand anywhere; the preset's dictionary of 64 MB takes longer to set up than to use
@@ -184,7 +185,7 @@ class Store:
             raise StoreMismatch(f"{path} belongs to another cell ({key}). Move it where it belongs.")
         if digest != _digest(header, body) or rest or tuple(columns) != COLUMNS:
             raise StoreMismatch(f"{path} was edited: it does not match its own digest. Delete it and run again.")
-        records = _records(_unpacked(columns, header["records"]), header["records"])
+        records = records_of(unpacked(columns, header["records"]), header["records"])
         if path.name != _name(records) + _RECORDS:
             raise StoreMismatch(f"{path} was renamed: it holds {_name(records)}. Give it that name, or delete it.")
         return records, Receipt(**header["receipt"])
@@ -201,7 +202,7 @@ class Store:
                 order = sorted(range(len(records)), key=lambda i: records[i].sample)
                 ids = torch.tensor([r.sample for r in ordered])
                 _write(folder / f"{name}{_IMAGES}", save({"samples": ids, "images": images[order].contiguous()}))
-            body = _line(_packed({c: [getattr(r, c) for r in ordered] for c in COLUMNS}))
+            body = _line(packed(columns_of(ordered)))
             header = {"format": FORMAT, "key": folder.name, "records": len(ordered), "receipt": receipt.json()}
             head = _line({**header, "digest": _digest(header, body)})
             path = folder / (name + _RECORDS)
@@ -228,7 +229,6 @@ class Store:
         words |= {"defence": cell.defence, "attack": cell.attack, "threat": str(cell.threat)}
         whole = {**words, "seed": cell.seed, "precision": cell.precision, **cell.own_looks}
         said = {"format": FORMAT, "key": folder.name, "cell": whole, "identity": cell.identity}
-        folder.mkdir(parents=True, exist_ok=True)
         lines = [f" {json.dumps(key)}: {json.dumps(value)}" for key, value in said.items()]
         _write(path, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
 
@@ -282,44 +282,6 @@ def _name(records: Sequence[Record]) -> str:
     return f"{records[0].sample:06d}-{records[-1].sample:06d}-{len(records)}"
 
 
-Columns = dict[str, Any]
-
-_LIKE = {"base_clean": "clean", "base_attacked": "attacked", "attacked_right": "clean_right"}
-_LIKE |= {"clean_truth": "clean_confidence", "attacked_truth": "attacked_confidence", "gradients": "queries"}
-
-
-def _packed(columns: Columns) -> Columns:
-    """The same facts, shorter: an unbroken run of samples as its first, a column of one value as that value, and null
-    wherever a column says what the one it is likely to repeat says."""
-    packed: Columns = {}
-    for name, values in columns.items():
-        like = columns.get(_LIKE.get(name, ""))
-        if name == "sample" and values == list(range(values[0], values[0] + len(values))):
-            packed[name] = values[0]
-        elif like is not None and values != like and len(set(values)) > 1:
-            packed[name] = [None if v == w else v for v, w in zip(values, like, strict=True)]
-        elif like is not None and values == like:
-            packed[name] = None
-        else:
-            packed[name] = values[0] if len(set(values)) == 1 and name != "sample" else values
-    return packed
-
-
-def _unpacked(columns: Columns, count: int) -> Columns:
-    whole: Columns = {}
-    for name, values in columns.items():
-        like = whole.get(_LIKE.get(name, ""))
-        if name == "sample" and not isinstance(values, list):
-            whole[name] = list(range(values, values + count))
-        elif not isinstance(values, list):
-            whole[name] = like if values is None else [values] * count
-        elif like is not None:
-            whole[name] = [w if v is None else v for v, w in zip(values, like, strict=True)]
-        else:
-            whole[name] = values
-    return whole
-
-
 def _listed(folder: Path) -> list[str]:
     """What lies in a folder, in order; nothing where there is none. One that cannot be read is not an empty one."""
     try:
@@ -353,18 +315,6 @@ def _plain(content: bytes) -> bytes:
     return plain
 
 
-_FILL = [getattr(Record, name).__set__ for name in COLUMNS]
-
-
-def _records(columns: Columns, count: int) -> list[Record]:
-    """Filled column by column: to call a frozen class a million times takes twice as long."""
-    records = [Record.__new__(Record) for _ in range(count)]
-    for fill, values in zip(_FILL, columns.values(), strict=True):
-        for record, value in zip(records, values, strict=True):
-            fill(record, value)
-    return records
-
-
 def _line(value: dict[str, Any]) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 
@@ -375,16 +325,10 @@ def _digest(header: dict[str, Any], body: bytes) -> str:
 
 def _write(path: Path, content: bytes) -> None:
     """Beside, flushed to disk, and renamed into place: a reader sees the whole file or none."""
-    beside = path.parent / f".{path.name}.{uuid.uuid4().hex}.tmp"
-    try:
-        with open(beside, "xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
+    with beside(path) as part, open(part, "xb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _sweep(folder: Path, older_than: float = 3600.0) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any  # what a json file holds
 
 from antiadv.core.errors import BadInput
+from antiadv.core.files import beside
 
 
 @dataclass(frozen=True)
@@ -58,10 +59,9 @@ class Card:
 
 
 def write_card(card: Card, path: Path) -> None:
-    part = path.with_name(path.name + ".part")
     lines = [f" {json.dumps(key)}: {json.dumps(value, separators=(',', ':'))}" for key, value in _flat(card).items()]
-    part.write_text("{\n" + ",\n".join(lines) + "\n}\n")  # a line for each thing it says
-    part.replace(path)
+    with beside(path) as part:
+        part.write_text("{\n" + ",\n".join(lines) + "\n}\n")  # a line for each thing it says
 
 
 def read_card(path: Path) -> Card:

@@ -16,6 +16,7 @@ import re
 from pathlib import Path
 
 from antiadv.core.errors import BadInput
+from antiadv.core.files import beside
 from antiadv.report.document import Document
 from antiadv.report.figures import alone, draw
 from antiadv.report.html_page import html
@@ -66,11 +67,6 @@ def files(document: Document) -> dict[str, bytes]:
 
 
 def _put(path: Path, content: bytes) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.tmp")
-    try:
-        beside.write_bytes(content)
-        return beside.replace(path)
-    except OSError:
-        beside.unlink(missing_ok=True)
-        raise
+    with beside(path) as part:
+        part.write_bytes(content)
+    return path

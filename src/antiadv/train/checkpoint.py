@@ -9,7 +9,6 @@ safetensors holds numbers and text only, so reading one runs nothing.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any  # facts are what json holds
@@ -19,6 +18,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from antiadv.core.errors import BadInput
+from antiadv.core.files import beside
 
 FORMAT = 1
 Facts = dict[str, Any]
@@ -27,18 +27,14 @@ Facts = dict[str, Any]
 def write(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
     """Tensors and facts to one file; the facts must be plain json."""
     held = {name: t.detach().to("cpu", copy=True).contiguous() for name, t in tensors.items()}
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        save_file(held, part, {"antiadv": json.dumps({"format": FORMAT, **facts})})
-        part.chmod(0o644)  # safetensors makes it private; weights are there to be read
-        part.replace(path)
+        with beside(path) as part:
+            save_file(held, part, {"antiadv": json.dumps({"format": FORMAT, **facts})})
+            part.chmod(0o644)  # safetensors makes it private; weights are there to be read
     except OSError as error:
         raise BadInput(
             f"{path} cannot be written: {error.strerror or error}; free some space or choose another place"
         ) from error
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def read(path: Path) -> tuple[dict[str, Tensor], Facts]:
