@@ -1,7 +1,8 @@
 """The samples still under attack, side by side: what a search carries from step to step.
 
     offer(z, s)           keep z where it fools or lowers the margin; whoever is fooled leaves
-    keep(z, m, better)    the first half of that, by any measure m of its own
+    take(z, s)            the first half of that, which waits for nobody: who is fooled, on the device
+    keep(z, m, better)    the same by any measure m of its own
     release(fooled, …)    the second: the places that go on, or nothing where all of them do
     dismiss(done)         the same for any other reason to leave
     afford(need)          a step costs so many queries from now on
@@ -45,9 +46,12 @@ class Survivors:
 
     def offer(self, z: Tensor, s: Tensor) -> Tensor | None:
         """`s` are the scores that the oracle gave for z."""
+        return self.release(self.take(z, s).tolist(), self.oracle.margin)
+
+    def take(self, z: Tensor, s: Tensor) -> Tensor:
         m, fooled = self.oracle.margin(s, self.y), self.oracle.fooled(s, self.y)
         self.keep(z, m.to(self.m), fooled | (m < self.m))
-        return self.release(fooled.tolist(), self.oracle.margin)
+        return fooled
 
     def keep(self, z: Tensor, m: Tensor, better: Tensor) -> None:
         self.z = torch.where(per_row(better, z), z, self.z)

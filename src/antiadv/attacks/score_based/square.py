@@ -75,19 +75,20 @@ class Square:
         start, plan, propose = (_stripes, _squares, _repaint) if linf else (_tiles, _windows, _exchange)
         paid = (oracle.left() - 1).clamp(1, max(1, self.steps))  # proposals each sample can pay for, on the host
         live = Survivors(oracle, x, y, draws)
-        z, last = start(live.x, ball, live.draws), 0
-        live.offer(z, live.oracle.scores(z))
-        for t in range(self.steps):
+        z, plans, last = start(live.x, ball, live.draws), Plan(), 0
+        for t in range(self.steps + 1):
             if not len(live):
                 break
-            if t == last:
+            fooled = live.take(z, live.oracle.scores(z))
+            if t == last < self.steps:
                 last = min(self.steps, t + max(1, min(AHEAD, LINES // (len(live) * sum(x.shape[2:])))))
                 sides = self._sides(range(t, last), paid[live.rows] if self.rescale else None, x, odd=not linf)
                 plans = plan(live.draws.repeat(last - t, t + 1), live.x, ball, sides)
-            z = propose(live.x, live.z, ball, tuple(p[:, t - last] for p in plans))  # counted from the end
-            on = live.offer(z, live.oracle.scores(z))
+            if t < last:  # before it is heard who left: the device has a pass to run meanwhile
+                z = propose(live.x, live.z, ball, tuple(p[:, t - last] for p in plans))  # counted from the end
+            on = live.release(fooled.tolist(), live.oracle.margin)
             if on is not None:
-                plans = tuple(p[on] for p in plans)
+                z, plans = z[on], tuple(p[on] for p in plans)
         return live.images()
 
     def side(self, t: int, height: int, width: int, *, odd: bool = False) -> int:
