@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 import antiadv
 from antiadv.attacks import parse
+from antiadv.attacks.white_box import projections
 from antiadv.attacks.white_box.fab import linearise
 from antiadv.attacks.white_box.projections import to_plane
 from antiadv.core.ball import L2, Ball, Linf
@@ -50,6 +51,18 @@ def problem(seed: int, size: int, dtype: torch.dtype = torch.float64) -> tuple[T
     share = dice.random(12)
     c = np.where(dice.random(12) < 0.5, most, least) * share * np.where(dice.random(12) < 0.2, 4, 1)
     return torch.from_numpy(t).to(dtype), torch.from_numpy(w).to(dtype), torch.from_numpy(c)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("p", NORMS)
+@pytest.mark.parametrize("size", [3, 3072, 5000])
+def test_one_kernel_finds_what_the_plain_way_finds(size: int, p: float) -> None:
+    assert projections._kernel() is not None
+    for seed in range(3):
+        t, w, c = problem(seed, size, torch.float32)
+        d = to_plane(*(part.cuda() for part in (t.view(12, 1, size), w.view(12, 1, size), c)), p)
+        assert d.shape == (12, 1, size)
+        torch.testing.assert_close(d.cpu().view(12, size), to_plane(t, w, c, p), rtol=1e-4, atol=1e-6)
 
 
 def extreme(t: Tensor, w: Tensor, c: Tensor) -> Tensor:

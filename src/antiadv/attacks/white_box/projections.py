@@ -13,12 +13,15 @@ Turn the signs so that c ≥ 0 and call r_i the room of coordinate i, 1 − t_i 
 images, where sorting the r_i / v_i would cost ten times as much. Where even the corner of the box falls short of c, d
 leads to the corner.
 
-Cost:       no query; two sums per row and round, `ROUNDS` at a time until every row is there, where it stays.
+Cost:       no query; two sums per row and round, `ROUNDS` at a time until every row is there, where it stays. On a GPU
+            it is one kernel, where that can be compiled (`projections_cuda.py`).
 """
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -29,6 +32,8 @@ ROUNDS = 5  # between two looks whether all are there: a round too many changes 
 def to_plane(t: Tensor, w: Tensor, c: Tensor, p: float) -> Tensor:
     """d like t, for points t `[N, …]` in the box, normals w like t, and c `[N]`. Where w = 0, d = 0."""
     shape, t, w = t.shape, t.flatten(1), w.flatten(1)
+    if t.is_cuda and t.dtype == w.dtype == torch.float32 and (way := _kernel()) is not None:
+        return way(t, w, c, p).reshape(shape)
     size = w.abs().amax(1, keepdim=True).clamp_min(torch.finfo(w.dtype).tiny)
     w, c = w / size, (c[:, None] / size).to(w)  # (2) does not mind the scale of w
     w, c = torch.where(c < 0, -w, w), c.abs()
@@ -49,3 +54,16 @@ def to_plane(t: Tensor, w: Tensor, c: Tensor, p: float) -> Tensor:
             break
     d = torch.where(corner, room, torch.minimum(lam * v, room))  # (1)
     return (w.sign() * d).reshape(shape)
+
+
+@functools.cache
+def _kernel() -> Callable[[Tensor, Tensor, Tensor, float], Tensor] | None:
+    """The same in one kernel, where this machine can compile it."""
+    try:
+        from antiadv.attacks.white_box import projections_cuda  # here, for a CPU's PyTorch has no Triton
+
+        one = torch.ones(1, 1, device="cuda")
+        projections_cuda.way(one, one, one[0].double(), math.inf)
+    except Exception:  # whatever a compiler raises: there is another way
+        return None
+    return projections_cuda.way
