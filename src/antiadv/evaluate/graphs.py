@@ -3,8 +3,10 @@
     Graph.of(run, part, size, …)   →  the graph of `run` on `size` images; nothing if it cannot be captured
     graph.replay(part)             →  the answers of `run` to as many images, or fewer
 
-The rows that a smaller part leaves over hold what was in them before. What is captured when, in which sizes, and how
-long it is kept is the engine's business (`speed.py`).
+The rows that a smaller part leaves over hold what was in them before. With a second stream a request is captured as two
+branches that run side by side, each on half of the images: where a kernel of one leaves the device idle, in its last
+wave or in its launch, the other's works. What is captured when, how, in which sizes, and how long it is kept is the
+engine's business (`speed.py`).
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+Run = Callable[..., tuple[Tensor, ...]]
+
 
 class Graph:
     """One captured request: tensors to fill, a graph to replay, tensors to copy the answers from."""
@@ -26,19 +30,22 @@ class Graph:
     @classmethod
     def of(
         cls,
-        run: Callable[..., tuple[Tensor, ...]],
+        run: Run,
         part: Sequence[Tensor],
         size: int,
         channels_last: bool,
         tuned: bool,
-        side: torch.cuda.Stream,
         pool: Any,
+        side: torch.cuda.Stream,
+        other: torch.cuda.Stream | None,
     ) -> Graph | None:
         """`pool` is the graphs' common memory: answers are copied out of it before another graph runs.
 
         `tuned`: convolutions try all their algorithms first, which takes a second.
         """
         inputs = [_padded(t, size, channels_last) for t in part]
+        if other is not None and size > 1:
+            run = _branched(run, other)
         side.wait_stream(torch.cuda.current_stream())
         graph, outputs = torch.cuda.CUDAGraph(), None
         with torch.cuda.stream(side), _trying(tuned):
@@ -64,6 +71,22 @@ class Graph:
         self._graph.replay()
         answers = self._outputs if whole else [t[:n] for t in self._outputs]
         return tuple(t.clone(memory_format=torch.contiguous_format) for t in answers)
+
+
+def _branched(run: Run, other: torch.cuda.Stream) -> Run:
+    """The same on two halves of the images at once, the second on another stream."""
+
+    def both(*inputs: Tensor) -> tuple[Tensor, ...]:
+        here = torch.cuda.current_stream()
+        first, second = zip(*(t.chunk(2) for t in inputs), strict=True)
+        other.wait_stream(here)
+        with torch.cuda.stream(other):
+            back = run(*second)
+        front = run(*first)
+        here.wait_stream(other)
+        return tuple(map(torch.cat, zip(front, back, strict=True)))
+
+    return both
 
 
 @contextlib.contextmanager

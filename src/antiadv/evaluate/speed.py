@@ -2,12 +2,13 @@
 
     engine(device, batch, precision, compiled)   →  an engine for the oracle: attacks know nothing of what is in here
 
-A request is cut into parts of at most `batch` images. On CUDA each part is padded up to one of a few static sizes, and
-forward pass, loss, gradient and the defence's own loop run as one CUDA graph, captured at the first request of its
-kind (`graphs.py`). Padding cannot matter, since samples stand alone. A model that cannot be captured
-(it asks the host something midway) runs as it stands. What is asked may be a copy of the network that suits the device
-(`ready.py`), on a CPU too, with the weights of the first request; the judge asks the network itself. Where memory runs
-out, the batch is halved and the request goes on; memory is bounded by the batch, not by the number of samples.
+A request is cut into parts of at most `batch` images. On CUDA each part is padded up to one of a few static sizes (or,
+where requests go on with one size, hardly), and forward pass, loss, gradient and the defence's own loop run as one CUDA
+graph, captured at the first request of its kind (`graphs.py`). Padding cannot matter, since samples stand alone. A
+model that cannot be captured (it asks the host something midway) runs as it stands. What is asked may be a copy of the
+network that suits the device (`ready.py`), on a CPU too, with the weights of the first request; the judge asks the
+network itself. Where memory runs out, the batch is halved and the request goes on; memory is bounded by the batch, not
+by the number of samples.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from antiadv.core.defence import base_of
+from antiadv.core.defence import base_of, climbs
 from antiadv.core.door import check_base, check_float, check_whole
 from antiadv.core.draws import Draws
 from antiadv.core.engine import answer, slope, slopes
@@ -28,12 +29,14 @@ from antiadv.core.errors import BadInput
 from antiadv.core.losses import Loss
 from antiadv.evaluate.graphs import Graph
 from antiadv.evaluate.meter import Passes, aside, bill, metered
-from antiadv.evaluate.precision import check_precision, switched
+from antiadv.evaluate.precision import SHORT, check_precision, switched
 from antiadv.evaluate.ready import behind, gains, prepared
 
 MODELS_KEPT = 4  # whose graphs are kept: a defence, its base, a stand-in, and one to spare
 GRAPHS_KEPT = 64  # for each of them
 LEAST = 16  # the smallest static size: on a GPU one image costs what sixteen do
+BRANCHED = 192  # images of the smallest request in two branches: halves of fewer take hardly less than the whole
+OFTEN = 200  # requests of one size in a row, after which another pays for a graph without padding
 
 Run = Callable[..., tuple[Tensor, ...]]  # a model and the tensors of one part → scores, and what else was asked
 
@@ -72,8 +75,15 @@ class Fast:
         self._twins: OrderedDict[nn.Module, nn.Module] = OrderedDict()
         self._passes: dict[tuple[nn.Module, str], Passes] = {}
         self._graphs: OrderedDict[nn.Module, OrderedDict[tuple[Any, ...], Graph | None]] = OrderedDict()
-        self._capturing: tuple[torch.cuda.Stream, Any] | None = None
+        self._capturing: tuple[Any, torch.cuda.Stream, torch.cuda.Stream] | None = None
+        self._lately: dict[tuple[Any, ...], tuple[int, int]] = {}
         self._judge: Fast | None = None
+
+    def forget(self) -> None:
+        """How often it was asked what: requests from here on have the graphs they would have of a new engine."""
+        self._lately.clear()
+        if self._judge is not None:
+            self._judge.forget()
 
     def judge(self, model: nn.Module) -> Fast:
         """The same in float32 and of the network itself, no copy of it: this engine, where it asks that."""
@@ -191,7 +201,7 @@ class Fast:
 
     def _graph(self, model: nn.Module, what: tuple[Any, ...], run: Run, part: Sequence[Tensor]) -> Graph | None:
         """The graph for this request, captured now if there is none; nothing if the model cannot be captured."""
-        size = static_size(len(part[0]), self.batch, self.least)
+        size = self._size(what, len(part[0]))
         kind = (*what, size, *((t.shape[1:], t.dtype) for t in part))
         graphs = self._graphs.setdefault(model, OrderedDict())
         self._graphs.move_to_end(model)
@@ -201,19 +211,36 @@ class Fast:
             with aside(), switched(self.precision, part[0].device):
                 twin = self._twin(model, run, part)
                 layout = self.precision != "float32" and twin is not model
-                graph = Graph.of(functools.partial(run, twin), part, size, layout, self.tuned, *self._shared())
+                pool, side, other = self._shared()
+                branches = other if self._branches(model, what, size) else None
+                graph = Graph.of(functools.partial(run, twin), part, size, layout, self.tuned, pool, side, branches)
                 graphs[kind] = graph
             if graph is None:
-                self._capturing = None  # a stream and a pool that a capture broke off in are not used again
+                self._capturing = None  # streams and a pool that a capture broke off in are not used again
             if len(graphs) > GRAPHS_KEPT:
                 graphs.popitem(last=False)
         graphs.move_to_end(kind)
         return graphs[kind]
 
-    def _shared(self) -> tuple[torch.cuda.Stream, Any]:
-        """The stream on which this engine captures, and the memory that its graphs share."""
+    def _size(self, what: tuple[Any, ...], images: int) -> int:
+        """One of a few static sizes, of which there are graphs soon; for a search that stays at one, nearly its own."""
+        close = min(self.batch, -(-images // self.least) * self.least)
+        last, times = self._lately.get(what, (close, 0))
+        times = times + 1 if last == close else 1
+        if len(self._lately) > GRAPHS_KEPT:
+            self._lately.clear()
+        self._lately[what] = close, times
+        return close if times > OFTEN else static_size(images, self.batch, self.least)
+
+    def _branches(self, model: nn.Module, what: tuple[Any, ...], size: int) -> bool:
+        """Whether two branches are faster than one: with 16 bits, where passes go back too; forward they are slower."""
+        back = what[0] != "scores" or climbs(model)
+        return back and size >= BRANCHED and self.precision in SHORT
+
+    def _shared(self) -> tuple[Any, torch.cuda.Stream, torch.cuda.Stream]:
+        """The memory that this engine's graphs share, and the streams on which they are captured."""
         if self._capturing is None:
-            self._capturing = (torch.cuda.Stream(), torch.cuda.graph_pool_handle())
+            self._capturing = torch.cuda.graph_pool_handle(), torch.cuda.Stream(), torch.cuda.Stream()
         return self._capturing
 
 

@@ -72,9 +72,13 @@ class World:
         return self._defended[2]
 
     def engine(self, precision: str = "float32", batch: int = 256) -> Fast:
-        """The engine for this device; kept, with what it has captured, until another batch or precision is asked."""
+        """The engine for this device, as if it were new: whatever shards it ran before, another has the same answers.
+
+        It is kept, with what it has captured, until another batch or precision is asked.
+        """
         if self._engine is None or self._engine[:2] != (precision, batch):
             self._engine = (precision, batch, engine(self.device, batch, precision, self.compiled))
+        self._engine[2].forget()
         return self._engine[2]
 
     def weights(self, text: str) -> str:
