@@ -19,10 +19,12 @@ from antiadv.core.engine import Eager
 from antiadv.core.errors import BadInput, BadSpec
 from antiadv.core.losses import ce, dlr_to, negated
 from antiadv.core.threat import Access
+from antiadv.evaluate import speed
 from antiadv.evaluate.meter import Meter, aside, bill
-from antiadv.evaluate.precision import switched
+from antiadv.evaluate.precision import SHORT, switched
 from antiadv.evaluate.ready import KINDS, Half, channels_last, gains
 from antiadv.evaluate.speed import LEAST, Fast, engine, static_size
+from antiadv.evaluate.world import World
 from antiadv.models.noise import GaussianNoise
 from tests.evaluate.probes import Odd
 
@@ -219,17 +221,19 @@ class Named(nn.Linear):
     """A linear layer by another name."""
 
 
-@pytest.mark.parametrize("device", DEVICES)
-def test_mixed_ends_in_float32_so_that_scores_lie_on_no_steps(device: str) -> None:
+@pytest.mark.parametrize(
+    ("device", "precision"), [("cpu", "mixed"), *(pytest.param("cuda", p, marks=cuda) for p in ("mixed", "half"))]
+)
+def test_sixteen_bits_end_in_float32_so_that_scores_lie_on_no_steps(device: str, precision: str) -> None:
     torch.manual_seed(0)
     net, (x, y) = Steps().eval().to(device), images(64, device)
-    with switched("mixed", x.device), torch.no_grad():
+    with switched(precision, x.device), torch.no_grad():
         stepped = net(x).float()
     exact = net(x).detach()
-    fast = Fast(batch=64, precision="mixed")
+    fast = Fast(batch=64, precision=precision)
     s, g = fast.gradient(net, x, ce, y)
     for found in (s, fast.scores(net, x)):
-        assert not torch.equal(found, found.bfloat16().float())
+        assert not torch.equal(found, found.to(SHORT[precision]).float())
         assert (found - exact).abs().mean() < 0.7 * (stepped - exact).abs().mean()
     assert (
         torch.nn.functional.cosine_similarity(g.flatten(1), Eager().gradient(net, x, ce, y)[1].flatten(1)).min() > 0.95
@@ -237,7 +241,31 @@ def test_mixed_ends_in_float32_so_that_scores_lie_on_no_steps(device: str) -> No
     assert torch.equal(net(x), exact), "the network itself is left as it was"
     assert not {"forward"} & set(vars(net.head)) | set(net.norm._forward_hooks)
     headless = nn.Sequential(nn.Conv2d(3, 5, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten()).eval().to(device)
-    assert Fast(precision="mixed").scores(headless, x).shape == (64, 5)
+    assert Fast(precision=precision).scores(headless, x).shape == (64, 5)
+
+
+@cuda
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("precision", ["half", "mixed"])
+def test_a_request_in_two_branches_is_answered_as_in_one(
+    net: nn.Module, precision: str, compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever ran before it, and however often: two streams share the memory of all graphs."""
+    net, one = net.cuda(), Fast(batch=64, precision=precision, compiled=compiled)
+    two = Fast(batch=64, precision=precision, compiled=compiled)
+    x, y = images(64, "cuda")
+    g = antiadv.AntiAdversary(net, steps=2, step_size=0.01)
+    runs = []
+    for fast, least in ((one, 1000), (two, 8)):
+        monkeypatch.setattr(speed, "BRANCHED", least)
+        found = []
+        for n in (64, 30, 7, 64, 41, 64):
+            for model in (net, g):
+                found += [fast.scores(model, x[:n]), *fast.gradient(model, x[:n], ce, y[:n])]
+        runs.append(found)
+        assert all(graph is not None for kept in fast._graphs.values() for graph in kept.values())
+    for alone, branched in zip(*runs, strict=True):
+        torch.testing.assert_close(branched, alone, rtol=0.02, atol=5e-3 if precision == "half" else 0.1)
 
 
 @cuda
@@ -412,6 +440,25 @@ def test_static_sizes_hold_what_they_must_and_waste_little(batch: int) -> None:
         assert images <= size <= batch
         assert size <= max(LEAST * 2, images * 1.3)
     assert len({static_size(n, batch) for n in range(1, batch + 1)}) <= 24
+
+
+def test_requests_that_stay_at_one_size_lose_their_padding() -> None:
+    """After as many in a row, of one kind; and whatever was asked before, an engine can be had as if it were new."""
+    fast, often = Fast(batch=512), speed.OFTEN
+    assert {fast._size(("scores",), 289 + k % 16) for k in range(often)} == {320}
+    assert {fast._size(("gradient",), 300) for _ in range(often)} == {320}  # of another kind
+    assert [fast._size(("scores",), n) for n in (304, 290, 288, 304)] == [304, 304, 320, 320]
+    assert [fast._size(("scores",), 304) for _ in range(often)][-2:] == [320, 304]
+    assert fast._size(("scores",), 512) == 512
+    assert [fast._size(("gradient",), 300) for _ in range(2)] == [304, 304]
+    fast.forget()
+    assert fast._size(("gradient",), 300) == 320
+
+    world = World("cpu")
+    used = world.engine(batch=512)
+    assert [used._size(("scores",), 300) for _ in range(often + 1)][-1] == 304
+    assert world.engine(batch=512) is used
+    assert used._size(("scores",), 300) == 320
 
 
 def test_bad_precisions_are_named() -> None:

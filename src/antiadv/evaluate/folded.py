@@ -39,11 +39,11 @@ def _fold_all(twin: nn.Module, x: Tensor, want: Tensor, pairs: Sequence[Pair]) -
     before = [(conv.weight, conv.bias, vars(norm).get("forward")) for conv, norm in pairs]
     for conv, norm in pairs:
         _fold(conv, norm)
-    if not pairs or _same(twin(x), want):
+    if not pairs or same(twin(x), want):
         return len(pairs)
     for (conv, norm), (weight, bias, forward) in zip(pairs, before, strict=True):
         conv.weight, conv.bias = weight, bias
-        _put_back(norm, forward)
+        put_back(norm, forward)
     half = len(pairs) // 2
     return sum(_fold_all(twin, x, want, some) for some in (pairs[:half], pairs[half:])) if half else 0
 
@@ -52,7 +52,7 @@ def _followed(twin: nn.Module, x: Tensor) -> tuple[Tensor, list[Pair]]:
     """The answer, and the convolutions whose output a norm took. No hooks, which are the network's own."""
     outputs, calls = dict[int, tuple[nn.Conv2d, Tensor]](), Counter[nn.Module]()
     pairs = list[Pair]()
-    watched = [(m, vars(m).get("forward")) for m in twin.modules() if _is_plain(m) or _is_fixed(m)]
+    watched = [(m, vars(m).get("forward")) for m in twin.modules() if is_plain(m) or is_fixed(m)]
 
     def watch(m: nn.Module) -> None:
         forward = m.forward
@@ -74,15 +74,15 @@ def _followed(twin: nn.Module, x: Tensor) -> tuple[Tensor, list[Pair]]:
         answer: Tensor = twin(x)
     finally:
         for m, forward in watched:
-            _put_back(m, forward)
+            put_back(m, forward)
     return answer, [(conv, norm) for conv, norm in pairs if calls[conv] == calls[norm] == 1]
 
 
-def _is_plain(m: nn.Module) -> bool:
+def is_plain(m: nn.Module) -> bool:
     return isinstance(m, nn.Conv2d) and not hasattr(m, "parametrizations")
 
 
-def _is_fixed(m: nn.Module) -> bool:
+def is_fixed(m: nn.Module) -> bool:
     """A norm that takes its mean and variance from training."""
     return isinstance(m, nn.BatchNorm2d) and not m.training and m.running_mean is not None
 
@@ -97,22 +97,22 @@ def _fold(conv: nn.Conv2d, norm: nn.BatchNorm2d) -> None:
     b = b if norm.bias is None else b + norm.bias.double()
     conv.weight = _fixed((w * a.view(-1, 1, 1, 1)).to(conv.weight).contiguous(memory_format=torch.channels_last))
     conv.bias = _fixed(b.to(conv.weight))
-    norm.forward = types.MethodType(_pass_on, norm)  # type: ignore[method-assign]
+    norm.forward = types.MethodType(pass_on, norm)  # type: ignore[method-assign]
 
 
 def _fixed(t: Tensor) -> nn.Parameter:
     return nn.Parameter(t, requires_grad=False)
 
 
-def _pass_on(self: nn.Module, x: Tensor) -> Tensor:
+def pass_on(self: nn.Module, x: Tensor) -> Tensor:
     return x
 
 
-def _put_back(m: nn.Module, forward: object) -> None:
+def put_back(m: nn.Module, forward: object) -> None:
     del m.forward
     if forward is not None:
         m.forward = forward  # type: ignore[assignment]
 
 
-def _same(found: Tensor, want: Tensor) -> bool:
+def same(found: Tensor, want: Tensor) -> bool:
     return bool((found - want).abs().max() <= CLOSE * want.abs().max())

@@ -56,14 +56,21 @@ def _shape(x: Tensor, w: Tensor, b: Tensor | None, *geometry: Any) -> Tensor:
     return torch.empty_like(F.conv2d(x, w, b, *geometry), memory_format=torch.channels_last)
 
 
+# the compiler lays a tensor as it likes unless told, and the library would copy it
+LAID = (torch.Tag.needs_fixed_stride_order,)
 conv_relu = torch.library.custom_op(
-    "antiadv::conv_relu", _conv_relu, mutates_args=(), schema=f"(Tensor x, Tensor w, Tensor? b, {_GEOMETRY}) -> Tensor"
+    "antiadv::conv_relu",
+    _conv_relu,
+    mutates_args=(),
+    schema=f"(Tensor x, Tensor w, Tensor? b, {_GEOMETRY}) -> Tensor",
+    tags=LAID,
 )
 conv_add_relu = torch.library.custom_op(
     "antiadv::conv_add_relu",
     _conv_add_relu,
     mutates_args=(),
     schema=f"(Tensor x, Tensor w, Tensor? b, Tensor z, {_GEOMETRY}) -> Tensor",
+    tags=LAID,
 )
 conv_relu.register_fake(_shape)
 conv_add_relu.register_fake(lambda x, w, b, z, *geometry: _shape(x, w, b, *geometry))

@@ -2,7 +2,7 @@
 
     float32   as IEEE has it, everywhere
     tf32      float32 storage, tensor cores with 10-bit mantissas inside convolutions and products (CUDA)
-    half      float16 inside, by autocast: the mantissas of tf32 in half the bytes (CUDA)
+    half      float16 inside, by autocast, but for the head: the mantissas of tf32 in half the bytes (CUDA)
     mixed     bfloat16 inside, by autocast, but for the head: coarser, and for any size of number
 
 Scores, losses and gradients are float32 in all of them.
