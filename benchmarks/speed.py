@@ -11,7 +11,8 @@
                processor's too, and `others` says how much of the processors other programs took meanwhile
     ratio      theirs / ours in each repeat; its median, least and greatest
     setup      what ours needs once (graphs, compilation): two steps, less the same again, over its first run
-    strength   both sides' images by one judge in float32, under parity's rules, on as many images as were timed
+    strength   both sides' images by one judge in float32, under parity's rules, on as many images as were timed; each
+               repeat rolls dice of its own on both sides, and all of them count (in older files the first alone)
     again      a sample that the search takes for fallen and the judge does not is searched in float32 too, in that time
     budget     of attacks on labels, ours may send what theirs was seen to send for each sample; in `least` jobs the
                least share of it with which it comes as close, found by trying shares from the smallest on, untimed
@@ -86,6 +87,7 @@ FEW = {  # of the options tried, with other dice, those that come closest within
 ROBUST = "benchmarks/weights/preact18-cifar10-trades.safetensors"  # too large to come with the project
 SMALL_BATCH = 64  # images pass at once on a CPU, where more do not fit its cache
 SIDES = ("ours", "compiled", "half", "mixed")  # the last two in that precision, whatever theirs runs in
+JUDGED = ("standing", "distance")
 FORMAT = 1
 
 Facts = dict[str, Any]
@@ -346,15 +348,17 @@ class Course:
         self.theirs_task = Task(authors, x, y, classes, self.pair.ball, seed, self.start)
         self.task = replace(self.theirs_task, net=self.layer)
 
-    def theirs(self, short: bool = False) -> Side:
+    def theirs(self, repeat: int = 0, short: bool = False) -> Side:
         task, size = self.theirs_task, 1 if self.peer.alone else len(self.rows)
+        task = replace(task, seed=task.seed + repeat)
         parts = torch.arange(len(self.rows)).split(size)[: 1 if short else None]
         with seeded(task.seed), Meter(self.net) as meter, clock(task.x.device) as timed:
             z = torch.cat([self.peer.run(task[rows], short).z for rows in parts])
         return Side(z, meter.forwards, meter.backwards, timed.seconds)
 
-    def ours(self, engine: Engine, budget: int | None) -> Side:
-        return self._ours(self.attack, self.task, self.dice[self.rows], engine, budget)
+    def ours(self, engine: Engine, budget: int | None, repeat: int = 0) -> Side:
+        dice = Draws.of(self.task.seed + repeat, torch.tensor(self.ids, device=self.x.device))
+        return self._ours(self.attack, self.task, dice[self.rows], engine, budget)
 
     def _ours(self, attack: Attack, task: Task, dice: Draws, engine: Engine, budget: int | None) -> Side:
         with Meter(self.net) as meter, clock(task.x.device) as timed:
@@ -451,12 +455,14 @@ def compare(
             if k > done and (time.perf_counter() - begun) * (k + 1 - done) / (k - done) > how.within:
                 break
             with Company() as others:
-                runs = {"theirs": course.theirs()}
+                runs = {"theirs": course.theirs(k)}
                 if facts is None:
                     budget = course.budget(runs["theirs"], engines[how.sides[0]])
-                runs |= {side: course.ours(passes, budget) for side, passes in engines.items()}
+                runs |= {side: course.ours(passes, budget, k) for side, passes in engines.items()}
             if facts is None:
                 facts = _described(course, how, runs, budget, setup)
+            else:
+                facts = {**facts, "again": [*facts.get("again", []), _again(course, runs)]}
             facts = _with_repeat(facts, replace(how, repeats=k + 1), race, runs, others.share)
             keep(facts)
             told(f"{race.name}: repeat {k + 1} of {how.repeats}: " + _ratios(runs))
@@ -493,6 +499,12 @@ def _described(
         "setup": {side: round(setup[side] / seconds[side], 4) for side in how.sides},
         "seconds": {side: [] for side in runs} if how.device.type == "cuda" else None,
     }
+
+
+def _again(course: Course, runs: dict[str, Side]) -> Facts:
+    """What another repeat came to: of each side what it is judged by."""
+    judged = {side: course.judged(run, "") for side, run in runs.items()}
+    return {side: {key: found[key] for key in JUDGED if key in found} for side, found in judged.items()}
 
 
 def revisions(facts: Facts) -> list[str]:
@@ -710,7 +722,7 @@ def verdict(facts: Facts) -> Facts:
         return {"shares": rows, "most": round(1 / rows["as it stands"]["median"], 2), "met": True}
     sides: Facts = {}
     for side, ratios in facts["times_faster"].items():
-        times, strength = spread(ratios), parity.verdict({**facts, "ours": facts[side]})
+        times, strength = spread(ratios), parity.verdict(pooled(facts, side))
         fast = facts["target"] is None or times["median"] >= facts["target"]
         sides[side] = {
             "times_faster": times,
@@ -720,6 +732,17 @@ def verdict(facts: Facts) -> Facts:
             "met": fast and strength["holds"],
         }
     return {"sides": sides, "met": met(sides)}
+
+
+def pooled(facts: Facts, side: str) -> Facts:
+    """What parity judges: this side and theirs, a sample once for each repeat of which it is known what came of it."""
+    again = facts.get("again", [])
+
+    def together(who: str) -> Facts:
+        return {key: sum((one[who][key] for one in again), facts[who][key]) for key in JUDGED if key in facts[who]}
+
+    ids = facts["ids"] + [f"{i}, again {k}" for k in range(len(again)) for i in facts["ids"]]
+    return {**facts, "ids": ids, "ours": together(side), "theirs": together("theirs")}
 
 
 def met(sides: Facts) -> bool:

@@ -249,18 +249,18 @@ def readme() -> str:
 
 
 def how_fast() -> str:
-    """Of each race in which ours is to be several times as fast, the fastest setting that is as strong."""
-    best: dict[tuple[str, str], tuple[float, dict[str, str]]] = {}
+    """Of each race in which ours is to be several times as fast, the fastest setting that is as strong, if one is."""
+    best: dict[tuple[str, str], tuple[tuple[bool, float], dict[str, str]]] = {}
     for facts in speed_module().stored(ROOT / "results" / "bench"):
         if facts["kind"] in ("overhead", "ceiling") or (facts["target"] or 0) <= 1:
             continue
         for row, side in zip(raced(facts), facts["verdict"]["sides"].values(), strict=True):
-            key, times = (facts["job"], facts["device"]), side["times_faster"]["median"]
-            if side["strong"] and times > best.get(key, (0.0, {}))[0]:
+            key, rank = (facts["job"], facts["device"]), (side["strong"], side["times_faster"]["median"])
+            if rank > best.get(key, ((False, 0.0), {}))[0]:
                 behind = ", behind the layer" if facts["layer"] else ""
-                unit = "" if facts["kind"] == "distance" else " %"
+                unit = ("" if facts["kind"] == "distance" else " %") + ", weaker than asked" * (not side["strong"])
                 best[key] = (
-                    times,
+                    rank,
                     {
                         "ours": row["ours"],
                         "theirs": facts["peer"].split()[0] + (f", {q:,} queries" if (q := facts["queries"]) else ""),
@@ -409,7 +409,8 @@ turn, repeated where time allowed; and what each side reached, judged by the sam
   may share the machine; of several threads that would count waiting as work.
 - *by ours*, *by theirs*: robust accuracy in per cent, or the median L2 distance, of the images that were timed; *target
   met* asks that ours is as fast as the target and as strong as *allowed*: an accuracy not higher by more points, a
-  distance not longer by more. So few images say little about strength: [parity](parity.md) has more of them.
+  distance not longer by more. Each repeat rolls dice of its own on both sides, and all that are stored count; of older
+  files that is the first. So few images say little about strength: [parity](parity.md) has more of them.
 - The targets were set for a PreActResNet-18 of width 64 and 512 images. The robust one, `{robust}`, was
   trained for these races and does not come with the project, whose robust networks are smaller (`compact`, width 16) or
   of another kind (`wrn16-4`); its card lies in `benchmarks/weights`, with the command that makes it.

@@ -123,7 +123,8 @@ def test_missing_repeats_are_gone_on_with_where_all_else_is_as_it_was(bench: Mod
     assert (len(three["times_faster"]["ours"]), three["repeats"], len(three["revisions"])) == (3, 3, 3)
     assert "--repeats 3 " in three["command"]
     assert three["verdict"] == bench.verdict(three)
-    changing = {"command", "repeats", "revisions", "times_faster", "others", "verdict"}
+    assert [set(one) for one in three["again"]] == [{"ours", "theirs"}] * 2
+    changing = {"command", "repeats", "revisions", "times_faster", "others", "verdict", "again"}
     assert {k: v for k, v in three.items() if k not in changing} == {k: v for k, v in one.items() if k not in changing}
     bench.put({**three, "weights": "sha256:0"}, path)
     with pytest.raises(BadInput, match="is of weights sha256:0; those here are"):
@@ -414,6 +415,32 @@ def test_a_target_is_met_by_speed_and_strength(
     assert bench.verdict(both)["met"], "one side is enough"
     assert bench.verdict(both)["sides"]["ours"]["met"] is met
     assert bench.verdict(both)["sides"]["compiled"]["met"]
+
+
+def test_strength_is_that_of_all_repeats(bench: ModuleType) -> None:
+    """Each counts a sample once: 2 of 6 against 3 of 6 here, where the first repeat alone would say 1 against 1."""
+    facts = facts_of([9, 9, 9], [1, 0])
+    facts["again"] = [{"ours": {"standing": one}, "theirs": {"standing": [1, 0]}} for one in ([0, 1], [0, 0])]
+    side = bench.verdict(facts)["sides"]["ours"]
+    (check,) = side["checks"]
+    assert [round(check[who]["value"] * 6) for who in ("ours", "theirs")] == [2, 3]
+    assert (check["difference"]["gained"], check["difference"]["lost"]) == (1, 2)
+    assert side["strong"]
+    facts["again"] = [{"ours": {"standing": [1, 1]}, "theirs": {"standing": [1, 0]}}]
+    assert not bench.verdict(facts)["sides"]["ours"]["strong"]
+
+
+def test_every_repeat_rolls_dice_of_its_own_on_both_sides(bench: ModuleType) -> None:
+    job = race(bench, "square-pyautoattack-compact-trades", ours="square:steps=3")
+    course = bench.Course(job, 4, CPU, 0)
+    found = [course.ours(bench.Eager(), None, k).z for k in (0, 1, 0)]
+    assert found[0].equal(found[2])
+    assert not found[0].equal(found[1])
+    seeds = []
+    course.peer = replace(course.peer, run=lambda task, short: seeds.append(task.seed) or bench.Found(task.x))
+    for k in range(3):
+        course.theirs(k)
+    assert seeds == [0, 1, 2]
 
 
 def test_latency_is_held_against_its_targets_batch_by_batch(bench: ModuleType) -> None:
