@@ -81,13 +81,15 @@ class AntiAdversary(Defence):
     def correction(self, x: Tensor) -> Tensor:
         """γ for each image, a constant like x: K forward and K backward passes."""
         with torch.inference_mode(False), torch.enable_grad():
-            x = x.detach().clone()  # an inference tensor cannot take part in autograd; its copy can
-            alpha, gamma = self._alpha(x), torch.zeros_like(x)
-            y: Tensor | None = None
+            if torch.compiler.is_compiling() or x.is_inference():
+                x = x.clone()  # an inference tensor cannot take part in autograd; its copy can
+            x, alpha = x.detach(), self._alpha(x)
+            gamma, y = None, None
             for _ in range(self.steps):
                 g, y = self._ascent(self._moved(x, gamma), y)
-                gamma = gamma - alpha * g.sign()
+                gamma = _less(gamma, alpha, g.sign())
                 gamma = self._moved(x, gamma) - x if self.clip else gamma
+        assert gamma is not None
         return gamma.detach()
 
     def surrogate(self, kappa: float = 3.0) -> nn.Module:
@@ -104,15 +106,16 @@ class AntiAdversary(Defence):
 
             traced: tuple[Tensor, Tensor] = torch.func.grad(loss, has_aux=True)(z)
             return traced
-        z = z.requires_grad_()
+        z = z.detach().requires_grad_()
         s = self._classify(z)
         check_slope(s)
         y = s.detach().argmax(1) if y is None else y
         (g,) = torch.autograd.grad(_ce(s, y), z)
         return g, y
 
-    def _moved(self, x: Tensor, gamma: Tensor) -> Tensor:
-        return (x + gamma).clamp(0, 1) if self.clip else x + gamma
+    def _moved(self, x: Tensor, gamma: Tensor | None) -> Tensor:
+        z = x if gamma is None else x + gamma
+        return z.clamp(0, 1) if self.clip else z
 
     def _classify(self, z: Tensor) -> Tensor:
         s: Tensor = self.base(z)
@@ -162,6 +165,13 @@ class Smoothed(nn.Module):
                 gamma = f._moved(x, gamma) - x if f.clip else gamma
                 gamma = gamma if wanted else gamma.detach()
         return f._classify(f._moved(x, gamma))
+
+
+def _less(gamma: Tensor | None, alpha: Tensor | float, sign: Tensor) -> Tensor:
+    """γ − α·sign, and at first −α·sign, in as few operations as there are: behind an API each of them counts."""
+    if gamma is None:
+        return sign * -alpha
+    return gamma - alpha * sign if isinstance(alpha, Tensor) else torch.sub(gamma, sign, alpha=alpha)
 
 
 def _ce(s: Tensor, y: Tensor) -> Tensor:

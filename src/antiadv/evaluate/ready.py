@@ -18,6 +18,7 @@ mixed           bfloat16 inside, by autocast
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -168,8 +169,8 @@ class _ShrinkBack(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, d: Tensor) -> tuple[Tensor, None, None]:
-        largest = d.abs().amax(1, keepdim=True)
-        ctx.size.value = largest.where(largest > 0, torch.ones_like(largest))
+        largest = torch.linalg.vector_norm(d, math.inf, dim=1, keepdim=True)
+        ctx.size.value = largest.clamp_min(torch.finfo(d.dtype).tiny)  # of no gradient there is none to shrink
         return (d / ctx.size.value).to(ctx.dtype), None, None
 
 
