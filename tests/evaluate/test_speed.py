@@ -454,6 +454,9 @@ def test_requests_that_stay_at_one_size_lose_their_padding() -> None:
     fast.forget()
     assert fast._size(("gradient",), 300) == 320
 
+    service = Fast(batch=512, tuned=True)
+    assert {service._size(("scores",), 300) for _ in range(2 * often)} == {320}  # nobody waits for another graph
+
     world = World("cpu")
     used = world.engine(batch=512)
     assert [used._size(("scores",), 300) for _ in range(often + 1)][-1] == 304

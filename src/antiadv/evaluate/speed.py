@@ -223,7 +223,12 @@ class Fast:
         return graphs[kind]
 
     def _size(self, what: tuple[Any, ...], images: int) -> int:
-        """One of a few static sizes, of which there are graphs soon; for a search that stays at one, nearly its own."""
+        """One of a few static sizes, of which there are graphs soon; for a search that stays at one, nearly its own.
+
+        A service that is `tuned` captures at its first requests, and makes no later one wait for another graph.
+        """
+        if self.tuned:
+            return static_size(images, self.batch, self.least)
         close = min(self.batch, -(-images // self.least) * self.least)
         last, times = self._lately.get(what, (close, 0))
         times = times + 1 if last == close else 1
