@@ -128,6 +128,35 @@ def test_of_equal_precisions_the_finest_speaks(tmp_path: Path):
     assert searched([square()]) == "Searched in float32, judged in float32."
 
 
+def test_two_networks_of_one_name_are_told_apart_and_not_thrown_together(tmp_path: Path):
+    """Files of one name in two folders, or one trained again: the attack breaks one bare, and the other behind the
+    layer, so that together they would be a defence that does nothing."""
+    for k, (bare, defended) in enumerate([(40, 0), (0, 40)]):
+        for defence, fell in (("none", bare), (ANTI, defended)):
+            asked = dataclasses.replace(
+                square(defence), model=f"file:/{k}/net.safetensors", weights=f"sha256:{k}234567890"
+            )
+            put(tmp_path, asked, fell)
+    found = rows(Store(tmp_path))
+    names = ["file:net.safetensors (02345678)", "file:net.safetensors (12345678)"]
+    assert [r.model for r in found] == [names[0], names[0], names[1], names[1]]
+    assert [(part.model, part.gain.value) for part in levels(found)] == [(names[0], 1.0), (names[1], -1.0)]
+    assert [name in said for said, name in zip(verdict(found), names, strict=True)] == [True, True]
+    assert {part.model for part in confidence(found)} == {*names}
+    assert all(name in markdown(found) for name in names)
+    assert {r.cell.model for r in found} == {"file:net.safetensors"}
+    assert {r.json()["key"] for r in found} == {c.key for c in Store(tmp_path).cells()}
+
+
+def test_two_data_sets_of_one_name_are_told_apart(tmp_path: Path):
+    for k in range(2):
+        pair_of = dataclasses.replace(square(), data="arrays:mine.npz", images=f"sha256:{k}234567890")
+        for asked in (pair_of, dataclasses.replace(pair_of, defence=ANTI)):
+            put(tmp_path, asked, 4)
+    assert {r.data for r in rows(Store(tmp_path))} == {"arrays:mine.npz (02345678)", "arrays:mine.npz (12345678)"}
+    assert len(verdict(rows(Store(tmp_path)))) == 2
+
+
 def test_rows_of_chosen_cells(tmp_path: Path):
     asked = square(ANTI, samples=range(20))
     put(tmp_path, square(), 30)

@@ -77,7 +77,7 @@ class Cell:
     @property
     def command(self) -> str:
         """The command that makes this cell's records again."""
-        said = ["--data", data.canonical(self.data), "--model", models.canonical(self.model)]
+        said = ["--data", data.canonical(self.data), "--model", models.label(self.model)]
         said += ["--defence", self.defence, "--attack", self.attack, "--threat", str(self.threat)]
         samples = self.samples if self.samples.step > 0 else self.samples[::-1]
         said += ["--samples", f"{samples.start}:{samples.stop}"]

@@ -175,8 +175,8 @@ def _facts(found: Sequence[Row], receipts: Sequence[Sequence[Receipt]]) -> Itera
     yield "Cells", f"{len(found):,}"
     yield "Records, one for each sample of a cell", f"{sum(len(row.records) for row in found):,}"
     yield "Queries asked", f"{sum(r.queries for row in found for r in row.records):,}"
-    yield "Data", _several(row.cell.data for row in found)
-    yield "Networks", f"{len({row.cell.model for row in found})}"
+    yield "Data", _several(row.data for row in found)
+    yield "Networks", f"{len({row.model for row in found})}"
     yield "Defences", f"{len({row.cell.defence for row in found} - {defences.BARE})}"
     yield "Searched in; judged in float32", _several(row.cell.precision for row in found)
     yield "Run on", _several(receipt.device for each in receipts for receipt in each)
@@ -195,8 +195,8 @@ def _versions(receipt: Receipt) -> str:
 def _cells(found: Sequence[Row]) -> Sheet:
     lines = tuple(
         (
-            Entry(row.cell.data),
-            code(row.cell.model),
+            Entry(row.data),
+            code(row.model),
             code(row.cell.defence),
             code(row.cell.attack, link=f"cell-{row.cell.key}"),
             Entry(str(row.cell.threat)),

@@ -4,7 +4,8 @@
     load("wrn28-10:mart,path=FILE")      the authors' own weights, in the layout they published
     load("my.module:make_net")           yours: a callable without arguments that returns an nn.Module
     build("preact18:width=16")           an untrained network, by its architecture
-    digest(network)                      its identity; `canonical(text)` is its name, without where the file lies
+    digest(network)                      its identity; `canonical(text)` is its name, without where the file lies, and
+                                         `label(text)` what to call it
 
 Neither building nor loading reads or writes torch's global generator.
 """
@@ -42,6 +43,7 @@ __all__ = [
     "cards",
     "catalogue",
     "digest",
+    "label",
     "load",
 ]
 
@@ -75,6 +77,19 @@ def canonical(text: str) -> str:
     rest = read.text(leave_out=("path", "variant")).removeprefix(read.name).removeprefix(":")
     said = [str(read.options[key]) for key in ("variant",) if key in read.options] + [rest] * bool(rest)
     return read.name + (":" + ",".join(said) if said else "")
+
+
+def label(text: str) -> str:
+    """What a network is called in reports and commands: its normal form, and of a file that is one by itself its name.
+
+    >>> label("file:/data/runs/net.safetensors"), label("wrn28-10:mart,path=/data/net.pt")
+    ('file:net.safetensors', 'wrn28-10:mart')
+    """
+    if text.partition(":")[0].strip() != "file":
+        return canonical(text)
+    read = spec.read(text, MODELS, "model")
+    rest = read.text(leave_out=("path",)).removeprefix("file").removeprefix(":")
+    return "file:" + ",".join([spec.show(Path(read.options["path"]).name), *[rest] * bool(rest)])
 
 
 def catalogue() -> list[dict[str, str]]:

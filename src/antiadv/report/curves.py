@@ -251,7 +251,7 @@ def _series(label: str, points: Sequence[tuple[float, Share]]) -> Series:
 
 
 def _network(r: Row) -> tuple[str, str]:
-    return r.cell.data, r.cell.model
+    return r.data, r.model
 
 
 def _named(networks: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:

@@ -174,7 +174,7 @@ def worse_than_bare(rows: Sequence[Row]) -> Iterator[Flag]:
             before, after = ([r for r in some if _armed(r) in both] for some in (alone, group))
             d = _compare(before, after) if both else None
             if d is not None:
-                said = f"behind {first.defence} {_points(d)} fewer stand than on {first.model} alone"
+                said = f"behind {first.defence} {_points(d)} fewer stand than on {group[0].model} alone"
                 named = " and ".join(sorted({r.cell.attack for r in after}))
                 said = f"{said}, in the worst case of {named} ({first.threat.ball})."
                 flag = Flag("worse_than_bare", tuple(r.cell for r in after), _gap(d), said)
@@ -274,7 +274,7 @@ def _compare(first: Sequence[Row], second: Sequence[Row]) -> Difference | None:
 
 def _name(r: Row) -> str:
     behind = "" if r.cell.defence == defences.BARE else f" behind {r.cell.defence}"
-    return f"{r.cell.attack} ({r.cell.threat.ball}) on {r.cell.model}{behind}"
+    return f"{r.cell.attack} ({r.cell.threat.ball}) on {r.model}{behind}"
 
 
 def _points(d: Difference, sign: bool = False) -> str:

@@ -26,7 +26,7 @@ def fields(row: Row) -> tuple[str, ...]:
     """The text of each column of a row, in the order of HEADINGS."""
     cell = row.cell
     return (
-        cell.model,
+        row.model,
         cell.defence,
         cell.attack,
         str(cell.threat),

@@ -3,6 +3,9 @@
     rows(store)    one Row per cell, bare before defended, with what the terminal table and the JSON show
     fullest(rows)  those that speak, where some were searched in several precisions
 
+Two networks may go by one name: files of one name, or one that was trained again. They are two by their digests, and
+then the names that rows have (`model`, `data`) end in the beginning of these.
+
 In which precision an attack searched says how it was found, not what was: the judge decides in float32 always. So a
 defended cell may stand beside a bare one of another precision, and of cells that differ in that alone the one with the
 most samples speaks, of equals the finest (`fuller`).
@@ -16,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from antiadv import attacks, defences
+from antiadv import attacks, data, defences, models
 from antiadv.attacks.adaptive.eot import EOT
 from antiadv.core.errors import BadInput
 from antiadv.core.threat import Access
@@ -41,6 +44,17 @@ IN_HAND = "in hand"  # the data of a cell whose images no data set holds: it has
 
 
 @dataclass(frozen=True)
+class Names:
+    """What a row's network and data are called, where not as in its cell."""
+
+    model: str = ""
+    data: str = ""
+
+
+NAMELESS = Names()
+
+
+@dataclass(frozen=True)
 class Row:
     """One cell's records and numbers; `gain` and `ratio`, of median queries, are against the bare classifier under the
     same attack, on the same samples, in whatever precision either was searched."""
@@ -52,6 +66,16 @@ class Row:
     gain: Difference | None
     ratio: Ratio | None = None
     records: Sequence[Record] = field(default=(), repr=False, compare=False)
+    called: Names = NAMELESS
+
+    @property
+    def model(self) -> str:
+        """What to call the network, and tell it from others by."""
+        return self.called.model or self.cell.model
+
+    @property
+    def data(self) -> str:
+        return self.called.data or self.cell.data
 
     def json(self) -> dict[str, Any]:
         said = {
@@ -78,15 +102,36 @@ def rows(store: Store, cells: Iterable[Cell] | None = None) -> list[Row]:
     for cell, records in found.values():
         if cell.defence == defences.BARE:
             bare.setdefault(alike(cell).key, []).append((cell, records))
-    return [_row(cell, found, bare) for cell, records in sorted(read, key=lambda item: _order(item[0])) if records]
+    made = [_row(cell, found, bare) for cell, records in sorted(read, key=lambda item: _order(item[0])) if records]
+    return told_apart(made)
+
+
+def told_apart(rows: Sequence[Row]) -> list[Row]:
+    """The same, of which networks, or data, that go by one name are called by their digests too."""
+    networks = _several((r.cell.model, r.cell.weights) for r in rows)
+    sets = _several((r.cell.data, r.cell.images) for r in rows)
+
+    def named(cell: Cell) -> Names:
+        model = f"{cell.model} ({_short(cell.weights)})" if cell.model in networks else ""
+        return Names(model, f"{cell.data} ({_short(cell.images)})" if cell.data in sets else "")
+
+    return [dataclasses.replace(r, called=named(r.cell)) for r in rows]
+
+
+def _several(pairs: Iterable[tuple[str, str]]) -> set[str]:
+    """The names that several digests go by."""
+    return {name for name, count in Counter(name for name, _ in set(pairs)).items() if count > 1}
+
+
+def _short(digest: str) -> str:
+    return digest.removeprefix("sha256:")[:8]
 
 
 def _row(cell: Cell, found: Mapping[str, Read], bare: Mapping[str, Sequence[Read]]) -> Row:
     """`found` holds the records of each cell by its key: two texts of one data set or model are one cell."""
     records = found[cell.key][1]
     beside = bare.get(alike(bare_cell(cell)).key, []) if cell.defence != defences.BARE else []
-    said = cell.identity
-    named = dataclasses.replace(cell, data=str(said["data"]), model=str(said["model"]))  # wherever the files lay
+    named = dataclasses.replace(cell, data=data.canonical(cell.data), model=models.label(cell.model))
     return make_row(named, records, _nearest(cell, records, beside))
 
 
@@ -151,6 +196,6 @@ def level(cell: Cell) -> Access:
     return Access.INTERNALS if isinstance(attacks.parse(cell.attack), EOT) else cell.threat.access
 
 
-def _order(cell: Cell) -> tuple[str, str, Access, str, str, bool, str]:
-    defended = cell.defence != defences.BARE
-    return cell.data, cell.model, level(cell), cell.attack, str(cell.threat), defended, cell.defence
+def _order(cell: Cell) -> tuple[str, str, str, str, Access, str, str, bool, str]:
+    defended, place = cell.defence != defences.BARE, (cell.data, cell.images, cell.model, cell.weights)
+    return *place, level(cell), cell.attack, str(cell.threat), defended, cell.defence

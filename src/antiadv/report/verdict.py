@@ -82,7 +82,7 @@ def levels(rows: Sequence[Row]) -> list[Level]:
     groups: dict[tuple[str, str, str, Ball], list[Pair]] = {}
     for r in rows:
         if r.gain is not None and (before := bare.get(bare_cell(r.cell))) is not None:
-            place = r.cell.data, r.cell.model, r.cell.defence, r.cell.threat.ball
+            place = r.data, r.model, r.cell.defence, r.cell.threat.ball
             groups.setdefault(place, []).append((before, r))
     found = []
     for place, pairs in groups.items():
@@ -243,7 +243,7 @@ def _spokesmen(rows: Sequence[Row]) -> dict[tuple[str, str, str], Pair]:
     best: dict[tuple[str, str, str], Pair] = {}
     for r in rows:
         if r.gain is not None and (before := bare.get(bare_cell(r.cell))) is not None:
-            place = r.cell.data, r.cell.model, r.cell.defence
+            place = r.data, r.model, r.cell.defence
             if place not in best or len(r.records) > len(best[place][1].records):
                 best[place] = (before, r)
     return best
