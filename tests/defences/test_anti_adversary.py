@@ -75,7 +75,9 @@ def test_spends_k_plus_1_forwards_and_k_backwards(steps: int) -> None:
 
 def test_zero_steps_is_the_base_bit_for_bit() -> None:
     net, x = small_net(), images()
-    assert torch.equal(AntiAdversary(net, steps=0)(x), net(x))
+    layer = AntiAdversary(net, steps=0)
+    assert torch.equal(layer(x), net(x))
+    assert torch.equal(layer.correction(x), torch.zeros_like(x))
 
 
 def test_one_step_size_per_channel_equals_the_normalised_step_of_the_authors() -> None:
@@ -186,6 +188,26 @@ def test_leaves_everything_untouched() -> None:
     assert all(torch.equal(a, b) for a, b in zip(state.values(), net.state_dict().values(), strict=True))
     assert not any(m.training for m in layer.modules())
     assert torch.equal(torch.random.get_rng_state(), dice)
+
+
+@pytest.mark.parametrize("clip", [False, True])
+def test_a_base_that_writes_into_its_images_has_its_own(clip: bool) -> None:
+    """The layer's, and whoever asks, would go on from what it wrote."""
+
+    class Writes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net, self.training = small_net(), False
+
+        def forward(self, x: Tensor) -> Tensor:
+            s: Tensor = self.net(x + 0)
+            x.detach().zero_()
+            return s
+
+    x = images()
+    before = x.clone()
+    assert torch.equal(AntiAdversary(Writes(), steps=3, clip=clip)(x), AntiAdversary(small_net(), 3, clip=clip)(x))
+    assert torch.equal(x, before)
 
 
 def test_pickles_copies_saves_loads_and_moves() -> None:

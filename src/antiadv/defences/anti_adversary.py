@@ -81,16 +81,13 @@ class AntiAdversary(Defence):
     def correction(self, x: Tensor) -> Tensor:
         """γ for each image, a constant like x: K forward and K backward passes."""
         with torch.inference_mode(False), torch.enable_grad():
-            if torch.compiler.is_compiling() or x.is_inference():
-                x = x.clone()  # an inference tensor cannot take part in autograd; its copy can
             x, alpha = x.detach(), self._alpha(x)
             gamma, y = None, None
             for _ in range(self.steps):
                 g, y = self._ascent(self._moved(x, gamma), y)
                 gamma = _less(gamma, alpha, g.sign())
                 gamma = self._moved(x, gamma) - x if self.clip else gamma
-        assert gamma is not None
-        return gamma.detach()
+        return torch.zeros_like(x) if gamma is None else gamma.detach()
 
     def surrogate(self, kappa: float = 3.0) -> nn.Module:
         return Smoothed(self, kappa)
@@ -106,7 +103,7 @@ class AntiAdversary(Defence):
 
             traced: tuple[Tensor, Tensor] = torch.func.grad(loss, has_aux=True)(z)
             return traced
-        z = z.detach().requires_grad_()
+        z = z.requires_grad_()
         s = self._classify(z)
         check_slope(s)
         y = s.detach().argmax(1) if y is None else y
@@ -114,8 +111,10 @@ class AntiAdversary(Defence):
         return g, y
 
     def _moved(self, x: Tensor, gamma: Tensor | None) -> Tensor:
-        z = x if gamma is None else x + gamma
-        return z.clamp(0, 1) if self.clip else z
+        """A tensor of its own, which a base may write into, and which takes part in autograd though x may not."""
+        if gamma is None:
+            return x.clamp(0, 1) if self.clip else x.clone()
+        return (x + gamma).clamp(0, 1) if self.clip else x + gamma
 
     def _classify(self, z: Tensor) -> Tensor:
         s: Tensor = self.base(z)
