@@ -7,6 +7,7 @@ import copy
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize, prune
 
 from antiadv import models
 from antiadv.evaluate.folded import fold_norms
@@ -76,6 +77,38 @@ def test_what_is_asked_twice_or_still_learns_is_left_alone():
     without = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4, track_running_stats=False)).eval()
     assert folded(without, x)[1] == 0
     assert folded(nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Conv2d(3, 4, 3)), norm()).eval(), x)[1] == 0
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # of torch, which has another weight norm
+@pytest.mark.parametrize("made", ["weight_norm", "spectral_norm", "pruned", "bias"])
+def test_weights_that_are_made_anew_at_every_call_are_left_alone(made: str):
+    """Before the call, by a hook, or at every look: there is no place to put others."""
+    torch.manual_seed(0)
+    conv = nn.Conv2d(3, 4, 3)
+    if made == "pruned":
+        prune.random_unstructured(conv, "weight", 0.3)
+    elif made == "bias":
+        parametrize.register_parametrization(conv, "bias", nn.Tanh())
+    else:
+        getattr(nn.utils, made)(conv)
+    net, x = nn.Sequential(conv, norm()).eval(), torch.rand(2, 3, 6, 6)
+    with torch.no_grad():
+        want = net(x)  # a weight that a hook made with gradients cannot be copied
+    twin, count = folded(net, x)
+    assert count == 0
+    assert twin(x).equal(want)
+
+
+def test_a_network_that_answers_with_more_than_scores_is_left_alone():
+    class Twofold(nn.Sequential):
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            s = super().forward(x)
+            return s, s
+
+    net, x = Twofold(nn.Conv2d(3, 4, 3), norm()).eval(), torch.rand(2, 3, 6, 6)
+    twin, count = folded(net, x)
+    assert count == 0
+    assert twin(x)[0].equal(net(x)[0])
 
 
 def test_a_network_that_fails_alone_is_left_alone():

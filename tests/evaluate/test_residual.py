@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize, prune
 
 from antiadv import models
 from antiadv.evaluate.folded import fold_norms
@@ -116,6 +117,33 @@ def test_weights_in_two_places_are_left_alone():
     net.other = nn.Conv2d(4, 4, 3).double()
     net.other.weight = net.two.weight
     assert fold_stages(copy.deepcopy(net), x[:1]) == 0
+
+
+@pytest.mark.parametrize("pruned", [False, True])
+@pytest.mark.parametrize("name", ["n1", "n2"])
+def test_norms_whose_weights_are_made_anew_at_every_call_are_left_alone(name: str, pruned: bool):
+    net, x = Net(plainly), images()
+    if pruned:
+        prune.random_unstructured(net.get_submodule(name), "weight", 0.3)
+    else:
+        parametrize.register_parametrization(net.get_submodule(name), "weight", nn.Tanh())
+    net.requires_grad_(False)
+    want = net(x)
+    twin = copy.deepcopy(net)
+    assert fold_stages(twin, x[:1]) == 0
+    assert twin(x).equal(want)
+
+
+def test_a_network_that_answers_with_more_than_scores_is_left_alone():
+    class Twofold(Net):
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+            s = super().forward(x)
+            return s, s
+
+    net, x = Twofold(plainly), images()
+    twin = copy.deepcopy(net)
+    assert fold_stages(twin, x[:1]) == 0
+    assert twin(x)[0].equal(net(x)[0])
 
 
 def test_a_norm_that_lets_a_channel_vanish_is_left_alone():

@@ -31,7 +31,7 @@ def fold_norms(twin: nn.Module, x: Tensor) -> int:
             want, pairs = _followed(twin, x)
         except Exception:  # it is asked otherwise than alone: behind a defence that gives it something else
             return 0
-        return _fold_all(twin, x, want, pairs)
+        return _fold_all(twin, x, want, pairs) if isinstance(want, Tensor) else 0  # or takes more than scores of it
 
 
 def _fold_all(twin: nn.Module, x: Tensor, want: Tensor, pairs: Sequence[Pair]) -> int:
@@ -79,7 +79,12 @@ def _followed(twin: nn.Module, x: Tensor) -> tuple[Tensor, list[Pair]]:
 
 
 def is_plain(m: nn.Module) -> bool:
-    return isinstance(m, nn.Conv2d) and not hasattr(m, "parametrizations")
+    return isinstance(m, nn.Conv2d) and has_own(m)
+
+
+def has_own(m: nn.Module) -> bool:
+    """Whether weight and bias are parameters, and not made anew of others at each call, as of pruned layers."""
+    return {"weight", "bias"} <= m._parameters.keys()
 
 
 def is_fixed(m: nn.Module) -> bool:

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from antiadv.evaluate.folded import is_fixed, is_plain, pass_on, put_back, same
+from antiadv.evaluate.folded import has_own, is_fixed, is_plain, pass_on, put_back, same
 from antiadv.evaluate.precision import switched
 
 ADDS = (torch.ops.aten.add.Tensor, torch.ops.aten.add_.Tensor)
@@ -48,6 +48,8 @@ def fold_stages(twin: nn.Module, x: Tensor) -> int:
             with _Watch(twin) as seen:
                 want: Tensor = twin(x)
         except Exception:  # it is asked otherwise than alone: behind a defence that gives it something else
+            return 0
+        if not isinstance(want, Tensor):  # or takes more than scores of it
             return 0
         return sum(_tried(twin, x, want, stage) for stage in seen.stages())
 
@@ -106,7 +108,7 @@ class _Watch(TorchDispatchMode):
     def __init__(self, twin: nn.Module) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         convs = [m for m in twin.modules() if is_plain(m)]
-        norms = [m for m in twin.modules() if is_fixed(m)]
+        norms = [m for m in twin.modules() if is_fixed(m) and has_own(m)]
         self._modules = {id(m.weight): m for m in convs} | {id(m.running_mean): m for m in norms}
         self._shared = Counter(id(p) for m in twin.modules() for p in (*m._parameters.values(), *m._buffers.values()))
         self._number: dict[int, int] = {}  # of each tensor, as it is now
