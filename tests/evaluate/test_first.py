@@ -66,6 +66,15 @@ def test_weights_that_are_made_anew_at_every_call_have_their_own_gradient():
     torch.testing.assert_close(torch.autograd.grad(m(x).square().sum(), x)[0], want)
 
 
+@pytest.mark.parametrize("channels", [1, 2, 4, 5])
+def test_images_of_other_channels_are_refused(channels: int):
+    """As by torch's own, and not filled up with zeros, or cut."""
+    m = conv(3, 4, 3)
+    gather_first(m)
+    with pytest.raises(RuntimeError, match=rf"to have 3 channels, but got {channels} channels"):
+        m(torch.rand(1, channels, 5, 5, dtype=torch.float64))
+
+
 def test_a_layer_may_ask_for_gradients_of_gradients():
     m, x = conv(3, 4, 3), torch.rand(1, 3, 5, 5, dtype=torch.float64, requires_grad=True)
     gather_first(m)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from antiadv import models
 from antiadv.evaluate.ready import channels_last, shortened
@@ -86,6 +87,28 @@ def test_a_layer_may_ask_for_gradients_of_gradients():
 def test_it_is_for_compiled_networks_with_sixteen_bits(compiled: bool, count: int):
     short = shortened(channels_last(models.load("resnet18:standard")), torch.float16, compiled)
     assert sum("turned" in m._buffers for m in short.modules()) == count
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, about its own compiler
+@pytest.mark.parametrize("compiled", [False, True])
+def test_weights_that_keep_their_bits_under_autocast_have_gradients_too(compiled: bool):
+    """A convolution with a forward of its own is not made shorter, but its answer is, and what comes back."""
+
+    class Own(nn.Conv2d):
+        def forward(self, input: Tensor) -> Tensor:
+            return self._conv_forward(input, self.weight, self.bias)
+
+    torch.manual_seed(0)
+    net, x = nn.Sequential(Own(3, 64, 3, padding=1), nn.ReLU(), Own(64, 64, 3, padding=1)), torch.rand(2, 3, 8, 8)
+    short = shortened(net, torch.bfloat16, compiled=True)
+    assert sum("turned" in m._buffers for m in short.modules()) == 1
+    found = []
+    for f in (net.requires_grad_(False), torch.compile(short) if compiled else short):
+        z = x.clone().requires_grad_()
+        with torch.autocast("cpu", torch.bfloat16):
+            s = f(z)
+        found += torch.autograd.grad(s.float().square().sum(), z)
+    assert F.cosine_similarity(*(g.flatten(1) for g in found)).min() > 0.999
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, about its own compiler

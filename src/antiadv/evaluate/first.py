@@ -40,7 +40,8 @@ def is_first(m: nn.Conv2d) -> bool:
 
 
 def _conv_forward(self: nn.Conv2d, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    if x.ndim != 4 or weight is not self.weight:  # who makes another of it at each call means that
+    # who makes another of it at each call means that; and images of other channels are refused, not widened
+    if x.ndim != 4 or x.shape[1] != self.in_channels or weight is not self.weight:
         y: Tensor = nn.Conv2d._conv_forward(self, x, weight, bias)
         return y
     windows, wide = self.get_buffer("windows"), self.get_buffer("wide")
@@ -62,8 +63,8 @@ class _First(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, d: Tensor) -> tuple[Tensor, None, None, None]:
-        (windows,) = ctx.saved_tensors
-        return gathered(d, windows, ctx.kernel, ctx.channels), None, None, None
+        (windows,) = ctx.saved_tensors  # autocast may have made y, and so d, of another type than they are
+        return gathered(d.to(windows.dtype), windows, ctx.kernel, ctx.channels), None, None, None
 
 
 def windows_of(w: Tensor) -> Tensor:

@@ -62,8 +62,8 @@ class _Turned(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, d: Tensor) -> tuple[Tensor, None, None, None]:
-        x, turned = ctx.saved_tensors
-        return torch.ops.antiadv.conv_back(d, x, turned), None, None, None
+        x, turned = ctx.saved_tensors  # autocast may have made y, and so d, of another type than they are
+        return torch.ops.antiadv.conv_back(d.to(x.dtype), x, turned), None, None, None
 
 
 def _conv_back(d: Tensor, x: Tensor, turned: Tensor) -> Tensor:
