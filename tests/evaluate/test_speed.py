@@ -244,6 +244,29 @@ def test_sixteen_bits_end_in_float32_so_that_scores_lie_on_no_steps(device: str,
     assert Fast(precision=precision).scores(headless, x).shape == (64, 5)
 
 
+class ByName(Steps):
+    """Its parts are given what they take by name."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        s: Tensor = self.head(input=torch.relu(self.norm(input=self.conv(x))).mean((2, 3)))
+        return s
+
+
+@pytest.mark.parametrize("short", [False, True])
+@pytest.mark.parametrize(
+    ("device", "precision"), [("cpu", "mixed"), *(pytest.param("cuda", p, marks=cuda) for p in ("mixed", "half"))]
+)
+def test_a_head_of_any_bits_is_asked_in_any_way(device: str, precision: str, short: bool) -> None:
+    """One that has 16 bits itself has nothing to refine, and would not multiply with 32."""
+    torch.manual_seed(0)
+    net, (x, _), dtype = ByName().eval().to(device), images(8, device), SHORT[precision] if short else torch.float32
+    exact = net(x).detach()
+    for z in (x, x.to(dtype)):
+        found = Fast(batch=8, precision=precision).scores(net.to(dtype), z)
+        assert found.dtype == z.dtype
+        torch.testing.assert_close(found.float(), exact, rtol=0.05, atol=0.02)
+
+
 @cuda
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("precision", ["half", "mixed"])
@@ -389,6 +412,22 @@ def test_a_network_that_fails_with_channels_last_is_asked_itself(precision: str)
     asked = Eager(batch=4).gradient(net, x, ce, y)
     tolerance = {"rtol": 0.0, "atol": 0.0} if precision == "float32" else {"rtol": 0.05, "atol": 0.02}
     torch.testing.assert_close((s, g), asked, **tolerance)
+
+
+def test_a_copy_made_in_inference_mode_has_gradients_too(net: nn.Module) -> None:
+    """The first to ask may serve; the layer, and an attack, go back through the same copy."""
+    (x, y), fast = images(6), Fast(batch=8)
+    g = antiadv.AntiAdversary(net, steps=2, step_size=0.01)
+    with torch.inference_mode():
+        fast.scores(net, x)
+        found = fast.gradient(net, x, ce, y), fast.scores(g, x)
+    assert fast._twins[g] is not g
+    close(found[0], Eager().gradient(net, x, ce, y), "cpu")
+    close(found[1], Eager().scores(g, x), "cpu")
+    with torch.inference_mode():
+        alone = Fast(batch=8)
+        close(alone.scores(g, x), found[1], "cpu")
+    assert alone._twins[g] is not g
 
 
 def test_weights_that_change_between_two_attacks_are_seen(net: nn.Module) -> None:

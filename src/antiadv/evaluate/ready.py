@@ -193,17 +193,17 @@ def refine_head(twin: nn.Module) -> None:
     """
     weights = [m for m in twin.modules() if any(True for _ in m.parameters(recurse=False))]
     last = max((i for i, m in enumerate(weights) if isinstance(m, nn.Linear)), default=0)
-    if not last:
-        return
+    if not last or any(p.dtype in SHORT.values() for p in weights[last].parameters(recurse=False)):
+        return  # weights that have no more bits than that
     before, head = weights[last - 1].forward, weights[last].forward
 
-    def widened(*args: Any) -> Any:
-        out = before(*args)
+    def widened(*args: Any, **named: Any) -> Any:
+        out = before(*args, **named)
         return out.float() if isinstance(out, Tensor) else out
 
-    def exact(x: Tensor) -> Any:
-        with torch.autocast(x.device.type, enabled=False):
-            return head(x.float())
+    def exact(input: Tensor) -> Any:  # called as torch's own is, by name too
+        with torch.autocast(input.device.type, enabled=False):
+            return head(input.float())
 
     # no hooks, which are the network's own
     weights[last - 1].forward, weights[last].forward = widened, exact

@@ -192,7 +192,7 @@ class Fast:
 
             base = base_of(model)
             if base not in self._ready:  # one for every defence in front
-                with aside():
+                with aside(), torch.inference_mode(False):  # weights of a copy made in it would have no gradients
                     ready = prepared(base, self.precision, self.compiled, works, part[0][:1])
                 _keep(self._ready, base, ready)
             ready = self._ready[base]
