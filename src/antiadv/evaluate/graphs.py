@@ -58,8 +58,10 @@ class Graph:
             except RuntimeError:  # the model asked the host something: it runs as it stands
                 outputs = None
             finally:
-                with contextlib.suppress(RuntimeError):  # a capture that failed ends with an error of its own
+                try:
                     graph.capture_end()
+                except RuntimeError:  # a capture that failed ends with an error of its own
+                    outputs = None
         torch.cuda.current_stream().wait_stream(side)
         return None if outputs is None else cls(graph, inputs, outputs)
 
@@ -80,9 +82,14 @@ def _branched(run: Run, other: torch.cuda.Stream) -> Run:
         here = torch.cuda.current_stream()
         first, second = zip(*(t.chunk(2) for t in inputs), strict=True)
         other.wait_stream(here)
-        with torch.cuda.stream(other):
-            back = run(*second)
-        front = run(*first)
+        try:
+            with torch.cuda.stream(other):
+                back = run(*second)
+            front = run(*first)
+        except Exception:
+            with contextlib.suppress(RuntimeError):  # a capture must not end while a stream is still in it
+                here.wait_stream(other)
+            raise
         here.wait_stream(other)
         return tuple(map(torch.cat, zip(front, back, strict=True)))
 

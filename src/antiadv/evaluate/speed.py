@@ -152,11 +152,12 @@ class Fast:
             with switched(self.precision, device):
                 answers = run(self._twin(model, run, part) if n else model, *part)
             return tuple(t.contiguous() for t in answers)  # a copy's gradients lie as its weights do
-        counted = metered()
-        graph = self._graph(model, what, run, part) if captures else None
-        if graph is not None:
-            answers = graph.replay(part)
-        else:
+        counted, graph = metered(), None
+        if captures:
+            with torch.cuda.device(device):  # streams and graphs are of the current one, which may be another
+                graph = self._graph(model, what, run, part)
+                answers = () if graph is None else graph.replay(part)
+        if graph is None:
             with aside(), switched(self.precision, device):
                 answers = run(self._twin(model, run, part), *part)
             answers = tuple(t.contiguous() for t in answers)

@@ -31,7 +31,7 @@ def _read(t_at, w_at, at, largest, size: tl.constexpr, flat: tl.constexpr, block
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _climb(t_at, w_at, c_at, d_at, size: tl.constexpr, flat: tl.constexpr, block: tl.constexpr):  # type: ignore[no-untyped-def]
-    row = tl.program_id(0)
+    row = tl.program_id(0).to(tl.int64)
     t_at, w_at, d_at = t_at + row * size, w_at + row * size, d_at + row * size
     largest = 1.1754943508222875e-38  # the least normal number: one digit fewer, and Triton takes it for a double
     for at in range(0, size, block):
@@ -58,7 +58,7 @@ def _climb(t_at, w_at, c_at, d_at, size: tl.constexpr, flat: tl.constexpr, block
         lam = tl.maximum(lam, further)
     for at in range(0, size, block):
         w, u, room, v = _read(t_at, w_at, at, largest, size, flat, block)
-        d = tl.where(most > c, tl.minimum(lam * v, room), room)
+        d = tl.where(most <= c, room, tl.minimum(lam * v, room))
         there = at + tl.arange(0, block)
         tl.store(d_at + there, tl.where(w > 0, d, -d), there < size)
 
@@ -66,5 +66,6 @@ def _climb(t_at, w_at, c_at, d_at, size: tl.constexpr, flat: tl.constexpr, block
 def way(t: Tensor, w: Tensor, c: Tensor, p: float) -> Tensor:
     t, w, c = t.contiguous(), w.contiguous(), c.contiguous()
     d = torch.empty_like(w)
-    _climb[(len(t),)](t, w, c, d, t.shape[1], p != 2, BLOCK)
+    with torch.cuda.device(t.device):  # Triton starts on the current one
+        _climb[(len(t),)](t, w, c, d, t.shape[1], p != 2, BLOCK)
     return d
