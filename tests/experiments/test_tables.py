@@ -400,6 +400,18 @@ def test_cells_of_other_weights_another_seed_or_other_looks_do_not_count(
     assert experiments.filled("table-3", store).used == ()
 
 
+@pytest.mark.parametrize("samples", [60, 600])
+def test_a_table_is_of_one_set_of_images_alone(tmp_path: Path, world: World, samples: int):
+    """Of two that go by one name that with the most samples: the bare network's on the one are not set against the
+    layer's on the other, however many there are of them."""
+    store = stored(tmp_path, world)
+    apgd = next(c for c in cells_of("table-3", "compact:trades", world) if c.attack == "apgd" and c.defence == "none")
+    put(store, dataclasses.replace(apgd, images="sha256:other"), 0, n=samples)
+    filled = experiments.filled("table-3", store, samples=40)
+    assert len({cell.images for cell in filled.used}) == 1
+    assert len(filled.used) == (10 if samples < 10 * 40 else 1)
+
+
 def test_a_store_that_is_not_there_is_all_missing(tmp_path: Path):
     filled = experiments.filled("table-4", tmp_path / "none")
     assert filled.used == ()

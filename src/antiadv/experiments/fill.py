@@ -7,8 +7,9 @@
 A stored cell counts for a table if its words are those asked for, its seed is 0, a randomised defence was judged by ten
 looks and, where the network has a card, its weights are the card's: results of a network that was trained anew since
 are not taken for those of the new one, nor those of the authors' checkpoint of the same name, which count where that is
-asked for. Of several precisions the one with the most samples counts, of equals the finest; all samples stored count,
-so a line may rest on more than the table asks for. The table says which precision it was.
+asked for. Where there are still several networks, or sets of images, of one name, one of them counts throughout: that
+with the most samples. Of several precisions the one with the most samples counts, of equals the finest; all samples
+stored count, so a line may rest on more than the table asks for. The table says which precision it was.
 """
 
 from __future__ import annotations
@@ -40,13 +41,26 @@ class Shelf:
         for cell in store.cells() if store.root.is_dir() else []:
             if (cell.seed, cell.looks) == (0, LOOKS):
                 self._cells.setdefault(words(cell), []).append(cell)
+        self._told: dict[tuple[str, str, bool], tuple[str, str]] = {}
         self._weights = {models.canonical(card.spec): card.weights for card in models.cards()}
 
     def find(self, ask: Ask) -> Cell | None:
         """The stored cell that answers, if one does."""
-        due, official = self._weights.get(ask.words[1]), ask.network.size == "official"
-        found = [c for c in self._cells.get(ask.words, []) if due is None or (c.weights == due) != official]
+        data, model, *_ = ask.words
+        digests = self._digests(data, model, ask.network.size == "official")
+        found = [c for c in self._cells.get(ask.words, []) if (c.images, c.weights) == digests]
         return max(found, key=lambda c: fuller(c, self.records(c)), default=None)
+
+    def _digests(self, data: str, model: str, official: bool) -> tuple[str, str]:
+        """Of the images and the network of these names: no number is of two."""
+        asked, due = (data, model, official), self._weights.get(model)
+        if asked not in self._told:
+            counts = Counter[tuple[str, str]]()
+            for cell in (c for words, cells in self._cells.items() if words[:2] == asked[:2] for c in cells):
+                if due is None or (cell.weights == due) != official:
+                    counts[cell.images, cell.weights] += len(cell.samples)
+            self._told[asked] = max(counts, key=lambda digests: counts[digests], default=("", ""))
+        return self._told[asked]
 
     def records(self, cell: Cell) -> list[Record]:
         if cell not in self._read:
