@@ -36,6 +36,7 @@ def test_a_verdict_is_a_table_and_a_sentence(capsys: pytest.CaptureFixture[str],
     assert code == 0
     for part in (MODEL, "linf:4/255", "n 40", "transfer:attack=apgd", "3 forward and 2 backward", "calibration error"):
         assert part in out
+    assert f"Results lie in {tmp_path}; name more --samples to add to them." in out, "it has taken all"
     last = out.strip().splitlines()[-1]
     assert last.startswith(f"On {MODEL}, anti_adversary gains ")
     assert "against an attacker who knows the defence" in last
@@ -48,6 +49,11 @@ def test_a_verdict_is_a_table_and_a_sentence(capsys: pytest.CaptureFixture[str],
     assert [level["access"] for level in said["levels"]] == ["scores", "gradients", "internals"]
     assert said["samples"] == 40
     assert said["flags"] == []
+
+
+def test_who_ran_out_of_time_is_told_how_to_go_on(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    _, out, _ = run(capsys, "--samples", "0:20", "--store", tmp_path, "--minutes", "0.00001")
+    assert f"Results lie in {tmp_path}; run again to add samples." in out
 
 
 def test_the_time_is_kept_and_the_rest_comes_later(capsys: pytest.CaptureFixture[str], tmp_path: Path):

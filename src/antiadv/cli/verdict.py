@@ -69,7 +69,8 @@ def command(
         show.print_json({"store": str(store), **found.json()})
     else:
         *others, last = found.sentences
-        show.print_rows(found.rows, [*others, f"Results lie in {store}; run again to add samples.", last])
+        todo = "run again to add samples" if taken.stop < asked.stop else "name more --samples to add to them"
+        show.print_rows(found.rows, [*others, f"Results lie in {store}; {todo}.", last])
 
 
 def _of(cell: Cell, samples: range) -> Cell:
