@@ -287,7 +287,9 @@ def test_calibration_by_hand():
 
 
 def test_perfect_confidence_has_no_error():
-    assert calibration([record(i, clean_confidence=1.0, clean_truth=1.0) for i in range(5)]).error == 0
+    sure = calibration([record(i, clean_confidence=1.0, clean_truth=1.0) for i in range(5)])
+    assert sure.error == 0
+    assert "log-loss 0.000" in str(sure), "no minus before nothing"
     assert calibration([record(i, **WRONG, clean_confidence=1.0) for i in range(5)]).error == 1
 
 

@@ -309,7 +309,7 @@ def calibrated(said: Sequence[tuple[float, float, bool]], bins: int = 15) -> Cal
         sums[b] = sums.get(b, 0.0) + fine - confidence
     return Calibration(
         sum(map(abs, sums.values())) / len(said),
-        -fmean(math.log(max(truth, sys.float_info.min)) for _, truth, _ in said),
+        max(0.0, -fmean(math.log(max(truth, sys.float_info.min)) for _, truth, _ in said)),  # not −0
         fmean(confidence for confidence, _, _ in said),
         fmean(fine for *_, fine in said),
         len(said),
