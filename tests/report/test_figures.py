@@ -17,7 +17,7 @@ from antiadv.report.figures import COLOURS, INK, Figure, Panel, Series, alone, d
 from antiadv.report.measures import paired, robust_accuracy, standing_by
 from antiadv.report.table import Row, make_row
 from antiadv.report.verdict import levels
-from tests.evaluate.probes import cell, record
+from tests.evaluate.probes import MODEL, cell, record
 
 ANTI = "anti_adversary"
 PANEL = Panel(
@@ -147,6 +147,21 @@ def test_cells_at_several_radii_make_a_curve():
     (figure,) = by_radius(rows)
     assert [(s.x, s.y) for s in figure.panels[0].series] == [((2.0, 4.0), (75.0, 25.0))] * 2
     assert by_radius(rows[:2]) == []
+
+
+@pytest.mark.parametrize("attack", ["rays", "square"])
+def test_radii_are_compared_at_one_budget_alone(attack: str):
+    """A cell with more queries is no point of the curve of one with fewer, nor the bare line beside its defence."""
+
+    def at(radius: int, queries: int, *sides: str) -> list[Row]:
+        threat = f"linf:{radius}/255,queries={queries}"
+        return [row(attack, spent(40, 1), d, threat=threat) for d in sides]
+
+    assert by_radius([*at(2, 500, "none"), *at(4, 500, "none"), *at(2, 50, ANTI), *at(4, 50, ANTI)]) == []
+    both = [made for q in (50, 500) for radius in (2, 4) for made in at(radius, q, "none", ANTI)]
+    (figure,) = by_radius(both)
+    assert [panel.title for panel in figure.panels] == [f"{MODEL}, 50 queries", f"{MODEL}, 500 queries"]
+    assert [panel.title for panel in by_radius(both[:4])[0].panels] == [MODEL]
 
 
 def test_gains_by_access_are_those_of_the_verdict():

@@ -14,7 +14,7 @@ from antiadv.evaluate import Store
 from antiadv.evaluate.cell import Record
 from antiadv.report.flags import RULES, flags
 from antiadv.report.table import Row, make_row, rows
-from tests.evaluate.probes import cell, record
+from tests.evaluate.probes import MODEL, RECEIPT, cell, record
 
 ANTI = "anti_adversary"
 ROOT = Path(__file__).resolve().parents[2]
@@ -232,6 +232,30 @@ def test_a_flag_is_a_value_with_a_name_and_a_sentence():
     assert [c["attack"] for c in said["cells"]] == ["transfer", "pgd"]
     with pytest.raises(dataclasses.FrozenInstanceError):
         flag.name = "other"  # type: ignore[misc]
+
+
+def test_a_flag_says_which_network_data_seed_and_dice(tmp_path: Path):
+    """Two networks of one name, one of them on two data sets, under two seeds: no two sentences are the same."""
+    torn = [record(i, draws=10, clean_right=5, attacked_right=5) for i in range(40)]
+    asked = [
+        dataclasses.replace(cell("pgd", defence="small_noise", seed=seed), weights=f"sha256:{w}", data=d, images=d)
+        for w, d in (("one", "arrays:a.npz"), ("two", "arrays:a.npz"), ("two", "arrays:b.npz"))
+        for seed in (0, 1)
+    ]
+    for one in asked:
+        Store(tmp_path).append(one, torn, RECEIPT)
+    raised = [flag for flag in flags(rows(Store(tmp_path))) if flag.name == "changes_with_draw"]
+    assert len({flag.sentence for flag in raised}) == len(asked)
+    told = f"under pgd (linf:2/255, seed 1) on {MODEL} (two) (arrays:b.npz) behind small_noise the dice"
+    assert any(flag.sentence.startswith(told) for flag in raised)
+    cells = [said for flag in raised for said in flag.json()["cells"]]
+    assert len({(said["weights"], said["images"], said["seed"], said["looks"]) for said in cells}) == len(asked)
+
+
+def test_an_attack_with_two_seeds_is_named_once():
+    white = [row("pgd", 2, seed=seed) for seed in (0, 1)]
+    (flag,) = (f for f in flags([*white, row("square", 20)]) if f.name == "black_box_beats_white_box")
+    assert flag.sentence.endswith("less than pgd, which had the gradients of the whole.")
 
 
 def test_every_flag_is_in_the_page_and_the_page_names_no_other():

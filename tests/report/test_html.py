@@ -246,7 +246,7 @@ def test_it_can_be_used_without_a_mouse(page: Page):
     assert page.value("document.activeElement.getBoundingClientRect().left") == 0
     page.press("Enter", 13, "\r")
     assert page.value("document.activeElement.id") == "main"
-    page.value("document.querySelector('#sheet-cells thead th:nth-child(9) button').focus({focusVisible: true})")
+    page.value("document.querySelector('#sheet-cells thead th:nth-child(10) button').focus({focusVisible: true})")
     assert page.value("getComputedStyle(document.activeElement).outlineStyle") == "solid"
     page.press("Enter", 13, "\r")
     assert sorted_as(page, "cells", "robust %") == "ascending"

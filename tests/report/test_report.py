@@ -5,16 +5,19 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 import antiadv
+from antiadv.cli.__main__ import main
 from antiadv.core.errors import BadInput
 from antiadv.core.threat import Access
 from antiadv.evaluate import Cell, Store
 from antiadv.report.measures import Ratio
-from antiadv.report.render import HEADINGS, markdown
+from antiadv.report.render import HEADINGS, TELLING, markdown
+from antiadv.report.summary import by_defence, headline
 from antiadv.report.table import bare_cell, fullest, rows, searched
 from antiadv.report.verdict import confidence, levels, verdict
 from tests.evaluate.probes import MODEL, RECEIPT, cell, record
@@ -155,6 +158,63 @@ def test_two_data_sets_of_one_name_are_told_apart(tmp_path: Path):
             put(tmp_path, asked, 4)
     assert {r.data for r in rows(Store(tmp_path))} == {"arrays:mine.npz (02345678)", "arrays:mine.npz (12345678)"}
     assert len(verdict(rows(Store(tmp_path)))) == 2
+
+
+def test_a_network_whose_file_was_renamed_is_one(tmp_path: Path):
+    """The defence was attacked after the file had another name: it stands beside the bare network all the same."""
+    for name, defence, fell in (("old", "none", 40), ("new", ANTI, 0)):
+        put(tmp_path, dataclasses.replace(square(defence), model=f"file:/{name}.pt", weights="sha256:same"), fell)
+    found = rows(Store(tmp_path))
+    assert [(r.model, r.cell.defence) for r in found] == [("file:new.pt", "none"), ("file:new.pt", ANTI)]
+    assert [part.gain.value for part in levels(found)] == [1.0]
+
+
+def test_one_network_on_two_data_sets_is_told_apart_wherever_it_is_named(tmp_path: Path):
+    for k in range(2):
+        for defence in ("none", ANTI):
+            put(tmp_path, dataclasses.replace(square(defence), data=f"arrays:{k}.npz", images=f"sha256:{k}"), 4 * k)
+    found = rows(Store(tmp_path))
+    assert len({str(part) for part in confidence(found)}) == 2
+    assert all(f"{MODEL} (arrays:{k}.npz) has" in str(part) for k, part in enumerate(confidence(found)))
+    assert "place" not in confidence(found)[0].json()
+    assert markdown(found).startswith("| data | model |")
+    assert "1 network on 2 data sets" in headline(levels(found))[0]
+    assert by_defence(levels(found)).json()[0]["networks"] == 1
+
+
+def test_seeds_have_a_column_and_the_verdict_says_that_it_is_of_the_worst(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    """Each seed breaks ten others of the bare network's samples, so that their worst is no row's own number."""
+    for seed in range(2):
+        put(tmp_path, square(seed=seed), 10, range(40) if seed else range(39, -1, -1))
+        put(tmp_path, square(ANTI, seed=seed), 0)
+    found = rows(Store(tmp_path))
+    assert [(r.cell.defence, r.cell.seed) for r in found] == [("none", 0), ("none", 1), (ANTI, 0), (ANTI, 1)]
+    assert "| threat | seed | precision |" in markdown(found)
+    assert main(["report", "--store", str(tmp_path)]) == 0
+    assert re.search(r"defence +seed +clean %", capsys.readouterr().out)
+    (part,) = levels(found)
+    assert (part.gain.value, part.seeds, part.json()["seeds"]) == (0.5, (0, 1), [0, 1])
+    assert "+50.0 points" in verdict(found)[0]
+    assert "(square, worst of seeds 0 and 1)" in verdict(found)[0]
+
+
+def test_a_defence_judged_by_one_look_and_by_ten_is_two(tmp_path: Path):
+    """Together they would be the worst of two judges, against a bare network that had one."""
+    put(tmp_path, square(), 20)
+    for looks, fell in ((1, 40), (10, 0)):
+        put(tmp_path, dataclasses.replace(square("small_noise"), looks=looks), fell)
+    made = antiadv.report(tmp_path)
+    names = ["small_noise (1 look)", "small_noise (10 looks)"]
+    assert [r.defence for r in made.rows] == ["none", *names]
+    assert [(part.defence, part.gain.value) for part in made.levels] == [(names[0], -0.5), (names[1], 0.5)]
+    assert [part.defence for part in made.confidence] == names
+    assert all(name in markdown(made.rows) for name in names)
+    (flag,) = (flag for flag in made.flags if flag.name == "worse_than_bare")
+    assert flag.sentence.startswith(f"behind {names[0]} 50.0 points fewer stand")
+    assert [said["looks"] for said in flag.json()["cells"]] == [1]
+    assert [row["looks"] for row in made.json()["rows"]] == [10, 1, 10]
 
 
 def test_rows_of_chosen_cells(tmp_path: Path):
@@ -349,13 +409,14 @@ def test_markdown_has_a_line_per_row_and_escapes_bars(tmp_path: Path):
     found = rows(Store(tmp_path))
     barred = dataclasses.replace(found[0], cell=dataclasses.replace(found[0].cell, model="a|b"))
     lines = markdown([barred, found[1]]).splitlines()
-    assert lines[0] == "| " + " | ".join(HEADINGS) + " |"
+    shown = [name for name in HEADINGS if name not in TELLING]  # in which these two rows agree
+    assert lines[0] == "| " + " | ".join(shown) + " |"
     assert len(lines) == 4
     assert lines[2] == (
         r"| a\|b | none | square | linf:2/255,access=scores,queries=100 | float32 | 40 | 100.0 | "
         "25.0 [14.2, 40.2] | 7 |  |  |"
     )
-    assert all(line.replace(r"\|", "").count("|") == len(HEADINGS) + 1 for line in lines)
+    assert all(line.replace(r"\|", "").count("|") == len(shown) + 1 for line in lines)
     assert lines[3].endswith("| 0.0 [0.0, 8.8] | 7 | -25.0 (p 0.002) | 1 |")
 
 

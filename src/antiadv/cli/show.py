@@ -18,11 +18,12 @@ from rich.text import Text
 
 from antiadv import attacks
 from antiadv.evaluate import Progress, Tally
-from antiadv.report.render import HEADINGS, fields
+from antiadv.report.render import HEADINGS, fields, needed
 from antiadv.report.table import Row
 
 EVERY = 10.0  # seconds between plain lines where there is no terminal
-SHARED = ("model", "defence", "attack", "threat", "budget", "precision", "n")  # said once where all rows agree
+# said once where all rows agree
+SHARED = ("data", "model", "defence", "attack", "threat", "budget", "seed", "precision", "n")
 WHOLE = ("robust % [95 %]", "gain (p)")  # never folded
 WIDE = 160  # columns where there is no terminal: a pipe has no edge to fold a table at
 
@@ -57,7 +58,8 @@ def _stdout() -> TextIO:
 def print_rows(rows: Sequence[Row], sentences: Sequence[str]) -> None:
     """What all rows share, once; the table of what differs; the verdict."""
     lines = [_named(row) for row in rows]
-    names = [name for name in lines[0] if any(line[name] for line in lines)]
+    asked = {*needed(rows), "budget"}
+    names = [name for name in lines[0] if name in asked and any(line[name] for line in lines)]
     same = [name for name in names if name in SHARED and len({line[name] for line in lines}) == 1]
     console = out()
     console.print(" · ".join(f"{name} {lines[0][name]}" for name in same), soft_wrap=True)

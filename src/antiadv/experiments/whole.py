@@ -33,7 +33,7 @@ from antiadv.report.temperature import beside
 
 LAYER, TITLE, OTHER = "anti_adversary", "What the anti-adversary layer is worth", "What the attacks found"
 NUMBERS = ("n", "clean %", "robust %", "median queries", "gain", "× queries")
-CELLS = ("data", "model", "defence", "attack", "threat", "precision", *NUMBERS)
+CELLS = ("data", "model", "defence", "attack", "threat", "precision", "seed", *NUMBERS)
 SOURCES = ("cell", "command", "weights", "images", "seed", "precision", "agreement %", "samples", "forward", "backward")
 VERDICTS = {  # what is said of one claim, and of several
     "holds": ("holds", "hold"),
@@ -197,10 +197,11 @@ def _cells(found: Sequence[Row]) -> Sheet:
         (
             Entry(row.data),
             code(row.model),
-            code(row.cell.defence),
+            code(row.defence),
             code(row.cell.attack, link=f"cell-{row.cell.key}"),
             Entry(str(row.cell.threat)),
             Entry(row.cell.precision),
+            counted(row.cell.seed),
             counted(row.robust.n),
             measured(row.clean),
             measured(row.robust),

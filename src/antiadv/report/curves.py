@@ -54,7 +54,7 @@ def by_queries(rows: Sequence[Row]) -> list[Figure]:
     asked = [r for r in rows if r.cell.threat.queries is not None and r.cell.attack.partition(":")[0] in STOPPING]
     found = []
     for attack, group in _groups(asked, lambda r: r.cell.attack):
-        fullest = _fullest(group, lambda r: (_network(r), r.cell.defence, r.cell.threat.ball))
+        fullest = _fullest(group, lambda r: (_network(r), r.defence, r.cell.threat.ball))
         drawn = _chosen(fullest)
         panels = []
         names = _named(map(_network, drawn))
@@ -89,13 +89,16 @@ def by_radius(rows: Sequence[Row]) -> list[Figure]:
     found = []
     for attack, group in _groups(rows, lambda r: r.cell.attack):
         minimal = attacks.parse(attack).minimal
-        fullest = _fullest(group, lambda r: (_network(r), r.cell.defence, r.cell.threat.ball))
+        fullest = _fullest(group, lambda r: (_network(r), r.defence, r.cell.threat.ball, r.cell.threat.queries))
         panels, used, names = [], list[Row](), _named(map(_network, fullest))
-        for (network, p), mine in _groups(_chosen(fullest), lambda r: (_network(r), r.cell.threat.ball.p)):
+        several = len({r.cell.threat.queries for r in fullest}) > 1
+        for (network, p, most), mine in _groups(_chosen(fullest), _setting):
             lines = tuple((_widening if minimal else _sampled)(_shared(mine)))
             if lines:
                 along = "Linf radius, in 1/255" if p == math.inf else "L2 radius"
-                panels.append(Panel(names[network], along, ACCURACY, lines))
+                budget = "any number of" if most is None else f"{most:,}"
+                title = f"{names[network]}, {budget} queries" if several else names[network]
+                panels.append(Panel(title, along, ACCURACY, lines))
                 used += mine
         if panels:
             how = "each sample's closest fooling image tells of every radius from the run's own on"
@@ -106,6 +109,11 @@ def by_radius(rows: Sequence[Row]) -> list[Figure]:
             name, title = f"radius-{_slug(attack)}", f"Robust accuracy against ε: {attack}"
             found.append(Figure(name, title, caption, tuple(panels), _keys(used)))
     return found
+
+
+def _setting(r: Row) -> tuple[tuple[str, str], float, int | None]:
+    """Where radii may be compared: on one network, in one norm, with one budget."""
+    return _network(r), r.cell.threat.ball.p, r.cell.threat.queries
 
 
 def _widening(group: Sequence[Row]) -> Iterator[Series]:
@@ -173,7 +181,7 @@ def _place(part: Level) -> tuple[str, str]:
 def by_cost(rows: Sequence[Row]) -> list[Figure]:
     """For attacks with a budget of queries: a panel for each, a line for each network and defence."""
     asked = [r for r in rows if r.ratio is not None and r.cell.threat.queries is not None]
-    told = _fullest(asked, lambda r: (_network(r), r.cell.defence, r.cell.attack, r.cell.threat))
+    told = _fullest(asked, lambda r: (_network(r), r.defence, r.cell.attack, r.cell.threat))
     panels, known = [], _named(map(_network, told))
     for (attack, threat), group in _groups(told, lambda r: (r.cell.attack, r.cell.threat)):
         names = tuple(f"{known[_network(r)]} {_who(r)}" for r in group)
@@ -217,12 +225,12 @@ def _fullest(rows: Iterable[Row], key: Callable[[Row], Hashable]) -> list[Row]:
 
 def _chosen(rows: Sequence[Row]) -> list[Row]:
     """Networks attacked bare and defended; of their defences the few that stand before the most networks."""
-    spread = Counter(d for (_, d), _ in _groups(rows, lambda r: (_network(r), r.cell.defence)))
+    spread = Counter(d for (_, d), _ in _groups(rows, lambda r: (_network(r), r.defence)))
     kept = []
     for _, group in _groups(rows, _network):
-        found = sorted({r.cell.defence for r in group} - {defences.BARE}, key=lambda d: (-spread[d], d))[:LINES]
-        if found and any(r.cell.defence == defences.BARE for r in group):
-            kept += [r for d in (defences.BARE, *found) for r in group if r.cell.defence == d]
+        found = sorted({r.defence for r in group} - {defences.BARE}, key=lambda d: (-spread[d], d))[:LINES]
+        if found and any(r.defence == defences.BARE for r in group):
+            kept += [r for d in (defences.BARE, *found) for r in group if r.defence == d]
     return kept
 
 
@@ -239,8 +247,8 @@ def _shared(rows: Sequence[Row]) -> list[Row]:
 
 def _left_out(rows: Sequence[Row], drawn: Sequence[Row]) -> str:
     """What a caption owes to who looks for a defence that is not drawn."""
-    networks, shown = set(map(_network, drawn)), {(_network(r), r.cell.defence) for r in drawn}
-    lost = [r for r in rows if _network(r) in networks and (_network(r), r.cell.defence) not in shown]
+    networks, shown = set(map(_network, drawn)), {(_network(r), r.defence) for r in drawn}
+    lost = [r for r in rows if _network(r) in networks and (_network(r), r.defence) not in shown]
     return f" Not drawn, but in the tables: {join(sorted({_who(r) for r in lost}))}." if lost else ""
 
 
@@ -262,7 +270,7 @@ def _named(networks: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
 
 
 def _who(r: Row) -> str:
-    return "bare" if r.cell.defence == defences.BARE else f"behind {r.cell.defence}"
+    return "bare" if r.cell.defence == defences.BARE else f"behind {r.defence}"
 
 
 def _searched(rows: Iterable[Row]) -> str:

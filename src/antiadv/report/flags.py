@@ -21,7 +21,7 @@ from antiadv import defences
 from antiadv.core.threat import Access
 from antiadv.evaluate.cell import Cell, Record
 from antiadv.report.measures import Difference, Share, difference, share, standing
-from antiadv.report.table import Row, bare_cell, level
+from antiadv.report.table import Row, bare_cell, level, words
 
 LEVEL = 0.05  # of all of a rule's tests together
 ZEROS, DRAWS = 0.05, 0.05  # the share of samples whose gradient vanishes, whose label turns with the dice
@@ -43,11 +43,8 @@ class Flag:
         return f"{self.name}: {self.sentence}"
 
     def json(self) -> dict[str, Any]:
-        said = [
-            {k: str(getattr(c, k)) for k in ("data", "model", "defence", "attack", "threat")} | {"seed": c.seed}
-            for c in self.cells
-        ]
-        return {"name": self.name, "sentence": self.sentence, "numbers": dict(self.numbers), "cells": said}
+        said = {"name": self.name, "sentence": self.sentence, "numbers": dict(self.numbers)}
+        return {**said, "cells": [words(c) for c in self.cells]}
 
 
 Compared = tuple[float, Flag]  # the p of a comparison, 1 where it went the good way, and the flag if it is small enough
@@ -132,7 +129,7 @@ def changes_with_seed(rows: Sequence[Row]) -> Iterator[Flag]:
                 d = _compare([one], [other])
                 if d is not None:
                     seeds = f"from seed {one.cell.seed} to {other.cell.seed}"
-                    said = f"{seeds}, {_name(one)} moves by {_points(d, sign=True)}."
+                    said = f"{seeds}, {_name(one, seed=False)} moves by {_points(d, sign=True)}."
                     yield d.p, Flag("changes_with_seed", (one.cell, other.cell), _gap(d), said)
 
     yield from _holm(compared())
@@ -157,7 +154,7 @@ def labels_differ(rows: Sequence[Row]) -> Iterator[Flag]:
         clean = sum(x.clean != x.base_clean for x in r.records) / n
         attacked = sum(x.attacked != x.base_attacked for x in r.records) / n
         if max(clean, attacked) > LABELS:
-            said = f"{r.cell.defence} changes the label of {100 * clean:.1f} % of the clean images and of "
+            said = f"{r.defence} changes the label of {100 * clean:.1f} % of the clean images and of "
             numbers = (("clean", clean), ("attacked", attacked), ("n", float(n)))
             yield Flag("labels_differ", (r.cell,), numbers, f"{said}{100 * attacked:.1f} % of those from {_name(r)}.")
 
@@ -174,7 +171,7 @@ def worse_than_bare(rows: Sequence[Row]) -> Iterator[Flag]:
             before, after = ([r for r in some if _armed(r) in both] for some in (alone, group))
             d = _compare(before, after) if both else None
             if d is not None:
-                said = f"behind {first.defence} {_points(d)} fewer stand than on {group[0].model} alone"
+                said = f"behind {group[0].defence} {_points(d)} fewer stand than on {group[0].place} alone"
                 named = " and ".join(sorted({r.cell.attack for r in after}))
                 said = f"{said}, in the worst case of {named} ({first.threat.ball})."
                 flag = Flag("worse_than_bare", tuple(r.cell for r in after), _gap(d), said)
@@ -203,9 +200,9 @@ RULES: dict[str, Callable[[Sequence[Row]], Iterator[Flag]]] = {
 
 
 def _arena(r: Row) -> Hashable:
-    """Where attacks may be compared: the same images, classifier and ball."""
+    """Where attacks may be compared: the same images, classifier, judge and ball."""
     c = r.cell
-    return c.data, c.images, c.model, c.weights, c.defence, c.threat.ball
+    return c.data, c.images, c.model, c.weights, c.defence, c.looks, c.threat.ball
 
 
 def _armed(r: Row) -> Hashable:
@@ -234,7 +231,8 @@ def _beaten(name: str, rows: Sequence[Row], accesses: Sequence[Access]) -> Itera
                 white = [w for w in gradients if _shared(w, r)]  # one that met none of its samples says nothing of it
                 d = _compare(white, [r])
                 if d is not None:
-                    said = f"{_name(r)} leaves {_points(d)} less than {' and '.join(w.cell.attack for w in white)}"
+                    others = dict.fromkeys(w.cell.attack for w in white)  # each once, whatever its seeds and budgets
+                    said = f"{_name(r)} leaves {_points(d)} less than {' and '.join(others)}"
                     said = f"{said}, which had the gradients of the whole."
                     flag = Flag(name, (r.cell, *(w.cell for w in white)), _gap(d), said)
                     yield d.p if d.value < 0 else 1.0, flag
@@ -272,9 +270,10 @@ def _compare(first: Sequence[Row], second: Sequence[Row]) -> Difference | None:
 # ---------------------------------------------------------------- saying
 
 
-def _name(r: Row) -> str:
-    behind = "" if r.cell.defence == defences.BARE else f" behind {r.cell.defence}"
-    return f"{r.cell.attack} ({r.cell.threat.ball}) on {r.model}{behind}"
+def _name(r: Row, seed: bool = True) -> str:
+    behind = "" if r.cell.defence == defences.BARE else f" behind {r.defence}"
+    dice = f", seed {r.cell.seed}" if seed and r.cell.seed else ""
+    return f"{r.cell.attack} ({r.cell.threat.ball}{dice}) on {r.place}{behind}"
 
 
 def _points(d: Difference, sign: bool = False) -> str:

@@ -1,4 +1,4 @@
-"""Rows to text: the same columns wherever they are shown, as Markdown or HTML."""
+"""Rows to text: the same columns wherever they are shown, as Markdown or HTML; data and seed where rows differ."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from html import escape
 from antiadv.report.table import Row
 
 HEADINGS = (
+    "data",
     "model",
     "defence",
     "attack",
     "threat",
+    "seed",
     "precision",
     "n",
     "clean %",
@@ -20,16 +22,19 @@ HEADINGS = (
     "gain (p)",
     "× queries",
 )
+TELLING = ("data", "seed")  # most often the same in all rows
 
 
 def fields(row: Row) -> tuple[str, ...]:
     """The text of each column of a row, in the order of HEADINGS."""
     cell = row.cell
     return (
+        row.data,
         row.model,
-        cell.defence,
+        row.defence,
         cell.attack,
         str(cell.threat),
+        str(cell.seed),
         cell.precision,
         str(row.robust.n),
         f"{100 * row.clean.value:.1f}",
@@ -40,14 +45,29 @@ def fields(row: Row) -> tuple[str, ...]:
     )
 
 
+def needed(rows: Sequence[Row]) -> list[str]:
+    """The columns that these rows need."""
+    columns = dict(zip(HEADINGS, zip(*map(fields, rows), strict=True), strict=True)) if rows else {}
+    return [name for name in HEADINGS if name not in TELLING or len({*columns.get(name, ())}) > 1]
+
+
+def _grid(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    """The columns that these rows need, and their lines."""
+    names = needed(rows)
+    each = [dict(zip(HEADINGS, fields(row), strict=True)) for row in rows]
+    return names, [[line[name] for name in names] for line in each]
+
+
 def markdown(rows: Sequence[Row]) -> str:
-    lines = [HEADINGS, tuple("---" for _ in HEADINGS), *map(fields, rows)]
+    names, body = _grid(rows)
+    lines = [names, ["---"] * len(names), *body]
     return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
 
 
 def html(rows: Sequence[Row], sentences: Sequence[str]) -> str:
     """A table and a paragraph for each sentence, as a notebook shows them; every text is escaped."""
-    head = "".join(f"<th>{escape(name)}</th>" for name in HEADINGS)
-    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in fields(row)) + "</tr>" for row in rows)
+    names, lines = _grid(rows)
+    head = "".join(f"<th>{escape(name)}</th>" for name in names)
+    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in line) + "</tr>" for line in lines)
     said = "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{said}"

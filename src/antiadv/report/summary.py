@@ -24,15 +24,15 @@ def by_defence(levels: Sequence[Level]) -> Sheet:
     lines = []
     for defence, group in _by_defence(levels):
         gains = [_entry([part for part in group if part.access == access]) for access in seen]
-        lines.append((code(defence), counted(len(_networks(group))), *gains))
+        lines.append((code(defence), counted(_networks(group)), *gains))
     heads = ("defence", "networks", *(WHO[access].removeprefix("an attacker who ") for access in seen))
     return Sheet("defences", "Gains by defence, in points, from the least to the largest", heads, tuple(lines))
 
 
 def headline(levels: Sequence[Level]) -> list[str]:
     groups = _by_defence(levels)
-    most = max((len(_networks(group)) for _, group in groups), default=0)
-    return [_sentence(defence, group) for defence, group in groups if len(_networks(group)) == most]
+    most = max((_networks(group) for _, group in groups), default=0)
+    return [_sentence(defence, group) for defence, group in groups if _networks(group) == most]
 
 
 def _by_defence(levels: Sequence[Level]) -> list[tuple[str, list[Level]]]:
@@ -40,18 +40,25 @@ def _by_defence(levels: Sequence[Level]) -> list[tuple[str, list[Level]]]:
     found: dict[str, list[Level]] = {}
     for part in levels:
         found.setdefault(part.defence, []).append(part)
-    return sorted(found.items(), key=lambda item: -len(_networks(item[1])))
+    return sorted(found.items(), key=lambda item: -_networks(item[1]))
 
 
-def _networks(group: Sequence[Level]) -> set[tuple[str, str]]:
-    return {(part.data, part.model) for part in group}
+def _networks(group: Sequence[Level]) -> int:
+    return len({part.model for part in group})
+
+
+def _counted(group: Sequence[Level]) -> str:
+    """`2 networks`, and on how many data sets where one of them was tried on several."""
+    places, sets = {(part.data, part.model) for part in group}, {part.data for part in group}
+    more = f" on {count(len(sets), 'data set')}" if len(places) > _networks(group) else ""
+    return count(_networks(group), "network") + more
 
 
 def _entry(at: Sequence[Level]) -> Entry:
     if not at:
         return Entry(NOTHING)
     least = _ends(at)[0].value
-    return Entry(_span(at), round(100 * least, 4), small=f"({count(len(_networks(at)), 'network')})")
+    return Entry(_span(at), round(100 * least, 4), small=f"({_counted(at)})")
 
 
 def _ends(at: Sequence[Level]) -> tuple[Difference, Difference]:
@@ -66,7 +73,7 @@ def _span(at: Sequence[Level]) -> str:
 
 def _sentence(defence: str, group: Sequence[Level]) -> str:
     asking = [
-        f"{_span(at)} points against {WHO[access]} ({count(len(_networks(at)), 'network')})"
+        f"{_span(at)} points against {WHO[access]} ({_counted(at)})"
         for access in Access
         if access < Access.INTERNALS and (at := [part for part in group if part.access == access])
     ]
@@ -74,13 +81,12 @@ def _sentence(defence: str, group: Sequence[Level]) -> str:
     knowing = [part for part in group if part.access == Access.INTERNALS]
     if not knowing:
         return f"{said}; no adaptive attack is stored, so this says nothing of {WHO[Access.INTERNALS]}."
-    n = count(len(_networks(knowing)), "network")
-    better = _networks([part for part in knowing if gained(part.gain)])
-    thin = _networks([part for part in knowing if unsure(part.gain)])
+    better = [part for part in knowing if gained(part.gain)]
+    thin = [part for part in knowing if unsure(part.gain)]
     if better:
-        end = f", more than chance explains on {count(len(better), 'network')}"
+        end = f", more than chance explains on {_counted(better)}"
     elif thin:
-        end = f", on {count(len(thin), 'network')} with too few samples to tell it from none"
+        end = f", on {_counted(thin)} with too few samples to tell it from none"
     else:
         end = f": {NO_ANSWER}"
-    return f"{said}; against {WHO[Access.INTERNALS]} it gains {_span(knowing)} points ({n}){end}."
+    return f"{said}; against {WHO[Access.INTERNALS]} it gains {_span(knowing)} points ({_counted(knowing)}){end}."

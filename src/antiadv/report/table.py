@@ -4,7 +4,8 @@
     fullest(rows)  those that speak, where some were searched in several precisions
 
 Two networks may go by one name: files of one name, or one that was trained again. They are two by their digests, and
-then the names that rows have (`model`, `data`) end in the beginning of these.
+then the names that rows have (`model`, `data`) end in the beginning of these. One network may go by two, where its file
+was renamed: it has the first. A defence that was judged by several numbers of looks is one for each (`defence`).
 
 In which precision an attack searched says how it was found, not what was: the judge decides in float32 always. So a
 defended cell may stand beside a bare one of another precision, and of cells that differ in that alone the one with the
@@ -15,9 +16,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from antiadv import attacks, data, defences, models
 from antiadv.attacks.adaptive.eot import EOT
@@ -26,7 +27,7 @@ from antiadv.core.threat import Access
 from antiadv.evaluate.cell import LOOKS, Cell, Record
 from antiadv.evaluate.precision import PRECISIONS
 from antiadv.evaluate.store import Store
-from antiadv.report.grid import join
+from antiadv.report.grid import count, join
 from antiadv.report.measures import (
     Difference,
     Ratio,
@@ -39,16 +40,19 @@ from antiadv.report.measures import (
 )
 
 Read = tuple[Cell, list[Record]]
+K = TypeVar("K", bound=Hashable)
 
 IN_HAND = "in hand"  # the data of a cell whose images no data set holds: it has no key, and no command makes it again
 
 
 @dataclass(frozen=True)
 class Names:
-    """What a row's network and data are called, where not as in its cell."""
+    """What a row's network, data and defence are called, where not as in its cell."""
 
     model: str = ""
     data: str = ""
+    defence: str = ""
+    place: str = ""
 
 
 NAMELESS = Names()
@@ -77,15 +81,27 @@ class Row:
     def data(self) -> str:
         return self.called.data or self.cell.data
 
+    @property
+    def defence(self) -> str:
+        return self.called.defence or self.cell.defence
+
+    @property
+    def place(self) -> str:
+        """The network, and its data too where that alone tells two places apart: for a sentence that names no data."""
+        return self.called.place or self.model
+
     def json(self) -> dict[str, Any]:
-        said = {
-            k: getattr(self.cell, k) for k in ("data", "model", "weights", "defence", "attack", "seed", "precision")
-        }
-        said |= {"threat": str(self.cell.threat)}
+        said = words(self.cell)
         if self.cell.data != IN_HAND:
             said |= {"key": self.cell.key, "command": self.cell.command}
         numbers = {k: _plain(getattr(self, k)) for k in ("clean", "robust", "gain", "ratio")}
         return {**said, **numbers, "median_queries": self.queries}
+
+
+def words(cell: Cell) -> dict[str, Any]:
+    """All that tells a cell from others, as plain values."""
+    named = ("data", "images", "model", "weights", "defence", "attack", "seed", "precision", "looks")
+    return {**{k: getattr(cell, k) for k in named}, "threat": str(cell.threat)}
 
 
 def _plain(value: Share | Difference | Ratio | None) -> dict[str, Any] | None:
@@ -102,36 +118,55 @@ def rows(store: Store, cells: Iterable[Cell] | None = None) -> list[Row]:
     for cell, records in found.values():
         if cell.defence == defences.BARE:
             bare.setdefault(alike(cell).key, []).append((cell, records))
-    made = [_row(cell, found, bare) for cell, records in sorted(read, key=lambda item: _order(item[0])) if records]
-    return told_apart(made)
+    names = _named(cell for cell, records in read if records)
+    made = [_row(cell, names[_network(cell)], found, bare) for cell, records in read if records]
+    return told_apart(sorted(made, key=lambda row: _order(row.cell)))
+
+
+def _network(cell: Cell) -> tuple[str, str]:
+    return models.canonical(cell.model), cell.weights
+
+
+def _named(cells: Iterable[Cell]) -> dict[tuple[str, str], str]:
+    """What each network is called: of the names that one file has had, the first."""
+    found: dict[tuple[str, str], str] = {}
+    for cell in cells:
+        name = models.label(cell.model)
+        found[_network(cell)] = min(name, found.get(_network(cell), name))
+    return found
 
 
 def told_apart(rows: Sequence[Row]) -> list[Row]:
-    """The same, of which networks, or data, that go by one name are called by their digests too."""
+    """The same, of which networks, or data, that go by one name are called by their digests too, defences by looks."""
     networks = _several((r.cell.model, r.cell.weights) for r in rows)
     sets = _several((r.cell.data, r.cell.images) for r in rows)
+    judged = _several((r.cell.defence, r.cell.looks) for r in rows)
+    found = _several(((r.cell.model, r.cell.weights), (r.cell.data, r.cell.images)) for r in rows)
 
     def named(cell: Cell) -> Names:
         model = f"{cell.model} ({_short(cell.weights)})" if cell.model in networks else ""
-        return Names(model, f"{cell.data} ({_short(cell.images)})" if cell.data in sets else "")
+        data = f"{cell.data} ({_short(cell.images)})" if cell.data in sets else ""
+        defence = f"{cell.defence} ({count(cell.looks, 'look')})" if cell.defence in judged else ""
+        several = (cell.model, cell.weights) in found
+        return Names(model, data, defence, f"{model or cell.model} ({data or cell.data})" if several else "")
 
     return [dataclasses.replace(r, called=named(r.cell)) for r in rows]
 
 
-def _several(pairs: Iterable[tuple[str, str]]) -> set[str]:
-    """The names that several digests go by."""
-    return {name for name, count in Counter(name for name, _ in set(pairs)).items() if count > 1}
+def _several(pairs: Iterable[tuple[K, Hashable]]) -> set[K]:
+    """The names that several things go by."""
+    return {name for name, n in Counter(name for name, _ in set(pairs)).items() if n > 1}
 
 
 def _short(digest: str) -> str:
     return digest.removeprefix("sha256:")[:8]
 
 
-def _row(cell: Cell, found: Mapping[str, Read], bare: Mapping[str, Sequence[Read]]) -> Row:
+def _row(cell: Cell, model: str, found: Mapping[str, Read], bare: Mapping[str, Sequence[Read]]) -> Row:
     """`found` holds the records of each cell by its key: two texts of one data set or model are one cell."""
     records = found[cell.key][1]
     beside = bare.get(alike(bare_cell(cell)).key, []) if cell.defence != defences.BARE else []
-    named = dataclasses.replace(cell, data=data.canonical(cell.data), model=models.label(cell.model))
+    named = dataclasses.replace(cell, data=data.canonical(cell.data), model=model)
     return make_row(named, records, _nearest(cell, records, beside))
 
 
@@ -196,6 +231,7 @@ def level(cell: Cell) -> Access:
     return Access.INTERNALS if isinstance(attacks.parse(cell.attack), EOT) else cell.threat.access
 
 
-def _order(cell: Cell) -> tuple[str, str, str, str, Access, str, str, bool, str]:
+def _order(cell: Cell) -> tuple[str | int, ...]:
     defended, place = cell.defence != defences.BARE, (cell.data, cell.images, cell.model, cell.weights)
-    return *place, level(cell), cell.attack, str(cell.threat), defended, cell.defence
+    dice = cell.looks, cell.seed, coarse(cell.precision)
+    return *place, level(cell), cell.attack, str(cell.threat), defended, cell.defence, *dice

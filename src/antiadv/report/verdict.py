@@ -51,7 +51,7 @@ NO_ANSWER = "it is no answer to an adaptive attacker"
 
 @dataclass(frozen=True)
 class Level:
-    """What a defence gains at one level of access: `attacks` are those behind the gain.
+    """What a defence gains at one level of access: `attacks` are those behind the gain, `seeds` those of their dice.
 
     `ratio` is how many times the queries it takes to break the median sample, by whichever of the level's attacks
     breaks it first, of the samples that are right on both sides.
@@ -65,10 +65,12 @@ class Level:
     attacks: tuple[str, ...]
     gain: Difference
     ratio: Ratio | None
+    seeds: tuple[int, ...] = (0,)
 
     def json(self) -> dict[str, Any]:
         said = {k: getattr(self, k) for k in ("data", "model", "defence")}
-        said |= {"ball": str(self.ball), "access": str(self.access), "attacks": list(self.attacks)}
+        said |= {"ball": str(self.ball), "access": str(self.access)}
+        said |= {"attacks": list(self.attacks), "seeds": list(self.seeds)}
         ratio = None if self.ratio is None else dataclasses.asdict(self.ratio)
         return {**said, "gain": dataclasses.asdict(self.gain), "ratio": ratio}
 
@@ -82,7 +84,7 @@ def levels(rows: Sequence[Row]) -> list[Level]:
     groups: dict[tuple[str, str, str, Ball], list[Pair]] = {}
     for r in rows:
         if r.gain is not None and (before := bare.get(bare_cell(r.cell))) is not None:
-            place = r.data, r.model, r.cell.defence, r.cell.threat.ball
+            place = r.data, r.model, r.defence, r.cell.threat.ball
             groups.setdefault(place, []).append((before, r))
     found = []
     for place, pairs in groups.items():
@@ -91,7 +93,9 @@ def levels(rows: Sequence[Row]) -> list[Level]:
             gain, used = _worst(pairs if access == Access.INTERNALS else at, at)
             mine = [pair for pair in used if level(pair[1].cell) == access]
             ratio = soonest_ratio([b.records for b, _ in mine], [r.records for _, r in mine], place[3])
-            found.append(Level(*place, access, tuple(dict.fromkeys(r.cell.attack for _, r in used)), gain, ratio))
+            attacks = tuple(dict.fromkeys(r.cell.attack for _, r in used))
+            seeds = tuple(sorted({r.cell.seed for _, r in used}))
+            found.append(Level(*place, access, attacks, gain, ratio, seeds))
     return found
 
 
@@ -139,8 +143,11 @@ def _sentence(model: str, defence: str, found: Sequence[Level], clean: Differenc
     balls = len({part.ball for part in found}) > 1
 
     def name(part: Level) -> str:
-        """The attacks, and where there are several balls, the ball too."""
+        """The attacks, and where there are several seeds or balls, these too."""
         said = part.attacks[0] if len(part.attacks) == 1 else f"worst of {_listed(part.attacks)}"
+        if len(part.seeds) > 1:
+            worst = "worst " if len(part.attacks) == 1 else ""
+            said = f"{said}, {worst}of seeds {_listed([str(seed) for seed in part.seeds])}"
         return f"({said}{f' in {part.ball}' if balls else ''})"
 
     asking = [
@@ -205,7 +212,8 @@ def _listed(parts: Sequence[str]) -> str:
 class Confidence:
     """What the scores of clean images are worth, bare and behind the defence, on the same samples.
 
-    `scaled` are the bare scores divided by a fitted temperature, where that was measured, on samples of its own.
+    `scaled` are the bare scores divided by a fitted temperature, where that was measured, on samples of its own;
+    `place` is what the sentence calls the network.
     """
 
     data: str
@@ -214,15 +222,17 @@ class Confidence:
     bare: Calibration
     defended: Calibration
     scaled: Calibration | None = None
+    place: str = ""
 
     def __str__(self) -> str:
-        said = f"Confidence on clean images: {self.model} has {self.bare}; behind {self.defence}, {self.defended}"
+        where = self.place or self.model
+        said = f"Confidence on clean images: {where} has {self.bare}; behind {self.defence}, {self.defended}"
         if self.scaled is None:
             return f"{said}."
         return f"{said}; bare, but scaled by a fitted temperature, {self.scaled} ({self.scaled.n} samples)."
 
     def json(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        return {k: v for k, v in dataclasses.asdict(self).items() if k != "place"}
 
 
 def confidence(rows: Sequence[Row], scaled: Mapping[Digests, Calibration] | None = None) -> list[Confidence]:
@@ -232,7 +242,7 @@ def confidence(rows: Sequence[Row], scaled: Mapping[Digests, Calibration] | None
     """
     cheap = scaled or {}
     return [
-        Confidence(*place, *_common(*pair), cheap.get((pair[0].cell.weights, pair[0].cell.images)))
+        Confidence(*place, *_common(*pair), cheap.get((pair[0].cell.weights, pair[0].cell.images)), pair[1].place)
         for place, pair in _spokesmen(rows).items()
     ]
 
@@ -243,7 +253,7 @@ def _spokesmen(rows: Sequence[Row]) -> dict[tuple[str, str, str], Pair]:
     best: dict[tuple[str, str, str], Pair] = {}
     for r in rows:
         if r.gain is not None and (before := bare.get(bare_cell(r.cell))) is not None:
-            place = r.data, r.model, r.cell.defence
+            place = r.data, r.model, r.defence
             if place not in best or len(r.records) > len(best[place][1].records):
                 best[place] = (before, r)
     return best
