@@ -337,6 +337,49 @@ def test_kept_images_of_a_set_without_names_are_shown_by_number(tmp_path: Path, 
     assert not {after.label for _, after in said} <= {"class 0"}
 
 
+def test_kept_images_say_what_was_attacked_and_are_found_from_where_it_was_run(
+    tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch
+):
+    """Two sets of one name in two folders, and two seeds; no folder of the machine is in the store."""
+    monkeypatch.chdir(tmp_path)
+    sample = world.data("cifar10:test")
+    for start, name in ((0, "a"), (8, "b")):
+        Path(name).mkdir()
+        ids = range(start, start + 8)
+        np.savez(f"{name}/mine.npz", images=(sample.images(ids) * 255).byte().numpy(), labels=sample.labels(ids))
+    cells = [
+        antiadv.make_cell(
+            data=f"arrays:{place}mine.npz",
+            model="compact:trades",
+            defence="small_noise:std=0.1",
+            attack="pgd:steps=2",
+            threat="linf:8/255",
+            samples=range(8),
+            seed=seed,
+            looks=3,
+            world=world,
+        )
+        for place, seed in (("a/", 0), ("a/", 1), (f"{tmp_path}/b/", 0))
+    ]
+    antiadv.evaluate(cells, "store", world=world, keep_images=True)
+    facts = Store("store")
+    assert not any(str(tmp_path) in path.read_text() for path in Path("store").rglob("cell.json"))
+    found = gallery.kept(facts, world, antiadv.report("store").rows)
+    first, other = (cell.images.removeprefix("sha256:")[:8] for cell in (cells[0], cells[2]))
+    on = f"compact:trades behind small_noise:std=0.1, arrays:mine.npz ({first})"
+    assert {e.on for e in found.exhibits} == {on, f"{on}, seed 1"}
+    assert f"arrays:mine.npz ({other}): its images are not at hand (mine.npz does not exist;" in found.about
+    assert found.about.endswith("make the report where they lie.")
+    for cell, name in ((cells[0], on), (cells[1], f"{on}, seed 1")):
+        records = {r.sample: r for r in facts.read(cell)}
+        for e in (e for e in found.exhibits if e.on == name):  # the same dice, and as many looks, as the judge had
+            seen, r = e.answers["g"][1], records[e.sample]
+            assert (seen.label, seen.confidence) == (
+                f"class {r.attacked}",
+                pytest.approx(r.attacked_confidence, rel=2e-3),
+            )
+
+
 def test_no_images_no_word(paper: Path, world: World):
     assert gallery.kept(Store(paper), world) == gallery.Gallery("")
 

@@ -34,6 +34,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from antiadv import data, models
+from antiadv.core import spec
 from antiadv.core.errors import AntiadvError, BadSpec, StoreMismatch, StoreUnwritable
 from antiadv.core.files import beside
 from antiadv.evaluate.cell import COLUMNS, FORMAT, Cell, Identity, Receipt, Record, key_of, read_threat
@@ -224,7 +225,7 @@ class Store:
         if path.exists():
             self._cell(path)
             return
-        words = {"data": data.canonical(cell.data), "images": cell.images}  # no folder of this machine
+        words = {"data": _portable_data(cell.data), "images": cell.images}
         words |= {"model": _portable(cell.model), "weights": cell.weights}
         words |= {"defence": cell.defence, "attack": cell.attack, "threat": str(cell.threat)}
         whole = {**words, "seed": cell.seed, "precision": cell.precision, **cell.own_looks}
@@ -275,6 +276,13 @@ def _edition(there: str, here: str) -> str:
 def _portable(model: str) -> str:
     """A model's name without the folder its file lay in; a `file:` is nothing without it."""
     return model if model.partition(":")[0].strip() == "file" else models.canonical(model)
+
+
+def _portable_data(said: str) -> str:
+    """A data set's name without any folder of this machine; arrays keep the way to them from where they were run."""
+    path = spec.read(said, data.DATASETS, "data set").options.get("path")
+    near = path is not None and not Path(path).expanduser().is_absolute()
+    return said.strip() if near else data.canonical(said)
 
 
 def _name(records: Sequence[Record]) -> str:

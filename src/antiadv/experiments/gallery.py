@@ -10,7 +10,7 @@ Nothing is chosen for its looks: the first samples of a cell that both classifie
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -25,15 +25,15 @@ from antiadv.core.ball import Ball
 from antiadv.core.draws import Draws
 from antiadv.core.engine import Eager
 from antiadv.core.errors import AntiadvError, BadInput
-from antiadv.data import canonical
 from antiadv.data.dataset import Dataset
 from antiadv.evaluate import attack as confront
-from antiadv.evaluate.cell import Cell, make_threat
+from antiadv.evaluate.cell import LOOKS, Cell, make_threat
 from antiadv.evaluate.judge import look
 from antiadv.evaluate.shard import JUDGE
 from antiadv.evaluate.store import Store
 from antiadv.evaluate.world import World
 from antiadv.report.document import Answer, Exhibit, Gallery
+from antiadv.report.table import Row
 
 MODEL, DEFENCE, DATA = "compact:trades", "anti_adversary", "cifar10:test"
 TRIED = (("apgd:steps=20", "linf:8/255"), ("transfer:attack=(apgd:steps=20)", "linf:8/255"))
@@ -41,16 +41,22 @@ MOST = 100  # images: more than anybody looks at, on a page that still opens
 EACH, AMONG = 4, 32  # so many of a cell with kept images, among so many
 
 
-def kept(store: Store, world: World | None = None) -> Gallery:
-    """From the cells behind a defence whose images are kept; empty, and without a word, where there are none."""
+def kept(store: Store, world: World | None = None, rows: Sequence[Row] = ()) -> Gallery:
+    """From the cells behind a defence whose images are kept; empty, and without a word, where there are none.
+
+    `rows` know what their networks, data and defences are called, where that is not what their cells say.
+    """
     held = {cell: path for cell in store.cells() if (path := _images(store, cell)) is not None}
+    names = {row.cell.key: row for row in rows}
     world = World("cpu") if world is None else world
     found, reasons = list[Exhibit](), list[str]()
     for cell, path in held.items():
+        said = names.get(cell.key, cell)
+        on = f"{said.model} behind {said.defence}, {said.data}{f', seed {cell.seed}' if cell.seed else ''}"
         try:
-            found += _of_cell(cell, path, world)
+            found += _of_cell(cell, path, world, on)
         except AntiadvError as error:
-            reasons.append(f"{cell.attack} on {cell.model}: {error}")
+            reasons.append(f"{cell.attack} on {on}: {str(error).removesuffix('.')}.")
     about = (
         f"The first {EACH} images of each cell that keeps its images, of those that the bare network (f) and the "
         "defence (g) get right untouched."
@@ -64,7 +70,7 @@ def _images(store: Store, cell: Cell) -> Path | None:
     return None if cell.defence == defences.BARE else min(store.folder(cell).glob("*.safetensors"), default=None)
 
 
-def _of_cell(cell: Cell, path: Path, world: World) -> list[Exhibit]:
+def _of_cell(cell: Cell, path: Path, world: World, on: str) -> list[Exhibit]:
     if world.weights(cell.model) != cell.weights:
         raise BadInput(f"{cell.model} has other weights here than those that were attacked; put the old ones back.")
     try:
@@ -72,10 +78,13 @@ def _of_cell(cell: Cell, path: Path, world: World) -> list[Exhibit]:
         ids, z = read["samples"][:AMONG], read["images"][:AMONG].float()
     except (OSError, LookupError, SafetensorError) as error:
         raise BadInput(f"{path.name} cannot be read as images ({error}); delete it and run again.") from None
-    data = world.data(canonical(cell.data))  # wherever the files lay when it was run
+    try:
+        data = world.data(cell.data)
+    except BadInput as error:
+        raise BadInput(f"its images are not at hand ({error}); make the report where they lie.") from error
     if data.digest != cell.images:
         raise BadInput(f"{cell.data} has other images here than those that were attacked; import the same set.")
-    return list(_exhibits(world, cell.model, cell.defence, cell.attack, cell.threat.ball, data, ids, z, EACH))
+    return list(_exhibits(world, cell, on, data, ids, z, EACH))
 
 
 def made(n: int, world: World | None = None) -> Gallery:
@@ -87,10 +96,11 @@ def made(n: int, world: World | None = None) -> Gallery:
     ids = _right(world, data, n)
     found = []
     for text, threat in TRIED:
-        ball = make_threat(threat, attacks.parse(text)).ball
+        asked = make_threat(threat, attacks.parse(text))
+        cell = Cell(DATA, data.digest, MODEL, world.weights(MODEL), DEFENCE, text, asked, range(n))
         defended = world.defended(MODEL, DEFENCE)
-        z = confront(defended, data.images(ids), data.labels(ids), text, ball, ids=ids).images
-        found.append(list(_exhibits(world, MODEL, DEFENCE, text, ball, data, ids, z, n)))
+        z = confront(defended, data.images(ids), data.labels(ids), text, asked.ball, ids=ids).images
+        found.append(list(_exhibits(world, cell, f"{MODEL} behind {DEFENCE}, {DATA}", data, ids, z, n)))
     about = (
         f"The first {n} images of {DATA} that `{MODEL}` (f) and the same behind `{DEFENCE}` (g) get right, each "
         f"attacked twice through g in {TRIED[0][1]}: by `{TRIED[0][0]}`, which follows the gradients of g, and by "
@@ -112,20 +122,21 @@ def _right(world: World, data: Dataset, n: int) -> Tensor:
     return torch.tensor(found[:n])
 
 
-def _odds(world: World, model: str, defence: str, x: Tensor, ids: Tensor) -> Tensor:
+def _odds(world: World, model: str, defence: str, x: Tensor, ids: Tensor, seed: int = 0, looks: int = LOOKS) -> Tensor:
     """Probabilities as the judge sees them: over several looks where the defence rolls dice."""
     here = world.device
-    dice = Draws.of(0, ids.to(here)).fold(JUDGE)
-    seen = look(world.defended(model, defence), x.to(here), Eager(), dice)
+    dice = Draws.of(seed, ids.to(here)).fold(JUDGE)
+    seen = look(world.defended(model, defence), x.to(here), Eager(), dice, looks)
     return seen.scores.double().softmax(2).mean(0).cpu()
 
 
-def _exhibits(
-    world: World, model: str, defence: str, attack: str, ball: Ball, data: Dataset, ids: Tensor, z: Tensor, most: int
-) -> Iterator[Exhibit]:
-    x, y = data.images(ids), data.labels(ids)
-    sides = {"f": defences.BARE, "g": defence}
-    odds = {who: [_odds(world, model, side, images, ids) for images in (x, z)] for who, side in sides.items()}
+def _exhibits(world: World, cell: Cell, on: str, data: Dataset, ids: Tensor, z: Tensor, most: int) -> Iterator[Exhibit]:
+    x, y, ball = data.images(ids), data.labels(ids), cell.threat.ball
+
+    def asked(side: str) -> list[Tensor]:
+        return [_odds(world, cell.model, side, images, ids, cell.seed, cell.looks) for images in (x, z)]
+
+    odds = {"f": asked(defences.BARE), "g": asked(cell.defence)}
     good = torch.stack([before.argmax(1) == y for before, _ in odds.values()]).all(0)
     distance = ball.distance(x, z)
     for i in good.nonzero().squeeze(1)[:most].tolist():
@@ -136,7 +147,8 @@ def _exhibits(
         yield Exhibit(
             sample=int(ids[i]),
             truth=data.called(int(y[i])),
-            attack=attack,
+            attack=cell.attack,
+            on=on,
             before=_png(x[i]),
             change=_png(0.5 + factor * d),
             after=_png(z[i]),

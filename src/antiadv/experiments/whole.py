@@ -69,7 +69,7 @@ def whole(
         tables=(*(_shown(name, filled) for name, filled in tables.items()), *_behind(shelf, source, names)),
         absent=tuple(_absent(asked)) if tables or names else (),
         figures=(*_ablations(tables), *by_access(made.levels), *by_queries(found), *by_radius(found), *by_cost(found)),
-        gallery=gallery.made(images) if images else gallery.kept(facts),
+        gallery=gallery.made(images) if images else gallery.kept(facts, rows=found),
         flags=raised(made.flags),
         cells=_cells(found),
         sources=_sources(found, receipts),

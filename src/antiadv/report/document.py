@@ -63,6 +63,7 @@ class Exhibit:
     sample: int
     truth: str
     attack: str
+    on: str  # the network, the defence and the data
     before: bytes = field(repr=False)
     change: bytes = field(repr=False)
     after: bytes = field(repr=False)
@@ -71,7 +72,7 @@ class Exhibit:
     answers: Mapping[str, tuple[Answer, Answer]]  # by classifier, bare first: before and after
 
     def json(self) -> dict[str, Any]:
-        said = {k: getattr(self, k) for k in ("sample", "truth", "attack", "factor", "distance")}
+        said = {k: getattr(self, k) for k in ("sample", "truth", "attack", "on", "factor", "distance")}
         both = {who: {"before": asdict(b), "after": asdict(a)} for who, (b, a) in self.answers.items()}
         return {**said, "answers": both}
 

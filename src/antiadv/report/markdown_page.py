@@ -72,5 +72,5 @@ def _gallery(exhibits: Sequence[Exhibit]) -> str:
     for place, e in enumerate(exhibits, 1):
         images = " | ".join(f"![{name}](gallery/{name})" for name in pictures(e, place))
         said = " | ".join(f"{before} | {after}" for before, after in e.answers.values())
-        lines.append(f"| {images} | {e.sample}, {e.truth} | `{e.attack}` | {said} |")
+        lines.append(f"| {images} | {e.sample}, {e.truth} | `{e.attack}` on {e.on} | {said} |")
     return "\n".join(lines) + "\n"
