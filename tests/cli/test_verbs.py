@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 
 from antiadv import __version__, data
 from antiadv.attacks import ATTACKS
+from antiadv.cli import demo
 from antiadv.cli.__main__ import main
 from antiadv.core.errors import BadSpec
 from antiadv.data import DATASETS
@@ -387,3 +388,16 @@ def test_an_edited_store_is_one_line(capsys: pytest.CaptureFixture[str], tmp_pat
 def test_debug_gives_the_traceback():
     with pytest.raises(BadSpec, match="unknown attack 'pdg'"):
         main(["evaluate", "--model", MODEL, "--attack", "pdg", "--threat", "linf:8/255", "--debug"])
+
+
+def test_what_the_demo_says_to_run_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    """In a folder whose name has a blank."""
+    monkeypatch.setattr(demo, "SAMPLES", range(2))
+    monkeypatch.setattr(demo, "ATTACKS", (("pgd:steps=2", "linf:8/255"),))
+    code, out, _ = run(capsys, "demo", "--store", tmp_path / "my store")
+    said = re.search(r"; antiadv (report .*) shows them again\.", out)
+    assert code == 0
+    assert said is not None
+    assert run(capsys, *shlex.split(said[1]))[0] == 0

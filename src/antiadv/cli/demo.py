@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 from antiadv.cli import options, show
@@ -38,5 +39,5 @@ def command(
     if json:
         show.print_json({"store": str(store), **made.json()})
     else:
-        where = f"Results lie in {store}; antiadv report --store {store} shows them again."
+        where = f"Results lie in {store}; antiadv report --store {shlex.quote(str(store))} shows them again."
         show.print_rows(made.rows, [*made.sentences, where])
