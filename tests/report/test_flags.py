@@ -252,6 +252,14 @@ def test_a_flag_says_which_network_data_seed_and_dice(tmp_path: Path):
     assert len({(said["weights"], said["images"], said["seed"], said["looks"]) for said in cells}) == len(asked)
 
 
+def test_a_flag_says_the_budget():
+    torn = [record(i, draws=10, clean_right=5, attacked_right=5) for i in range(40)]
+    two = [of("square", torn, "small_noise", threat=f"linf:2/255,queries={n}") for n in (50, 5000)]
+    said = [flag.sentence for flag in flags(two) if flag.name == "changes_with_draw"]
+    names = [f"under square (linf:2/255, {n} queries) on {MODEL} behind small_noise the dice" for n in ("50", "5,000")]
+    assert [one.startswith(name) for one, name in zip(said, names, strict=True)] == [True, True]
+
+
 def test_an_attack_with_two_seeds_is_named_once():
     white = [row("pgd", 2, seed=seed) for seed in (0, 1)]
     (flag,) = (f for f in flags([*white, row("square", 20)]) if f.name == "black_box_beats_white_box")

@@ -272,8 +272,9 @@ def _compare(first: Sequence[Row], second: Sequence[Row]) -> Difference | None:
 
 def _name(r: Row, seed: bool = True) -> str:
     behind = "" if r.cell.defence == defences.BARE else f" behind {r.defence}"
-    dice = f", seed {r.cell.seed}" if seed and r.cell.seed else ""
-    return f"{r.cell.attack} ({r.cell.threat.ball}{dice}) on {r.place}{behind}"
+    limits = [str(r.cell.threat.ball), *[f"{most:,} queries" for most in [r.cell.threat.queries] if most is not None]]
+    limits += [f"seed {r.cell.seed}"] * (seed and r.cell.seed != 0)
+    return f"{r.cell.attack} ({', '.join(limits)}) on {r.place}{behind}"
 
 
 def _points(d: Difference, sign: bool = False) -> str:
