@@ -52,7 +52,9 @@ def kept(store: Store, world: World | None = None, rows: Sequence[Row] = ()) -> 
     found, reasons = list[Exhibit](), list[str]()
     for cell, path in held.items():
         said = names.get(cell.key, cell)
-        on = f"{said.model} behind {said.defence}, {said.data}{f', seed {cell.seed}' if cell.seed else ''}"
+        dice = f", seed {cell.seed}" if cell.seed else ""
+        how = f", searched in {cell.precision}" if cell.precision != "float32" else ""
+        on = f"{said.model} behind {said.defence}, {said.data}{dice}{how}"
         try:
             found += _of_cell(cell, path, world, on)
         except AntiadvError as error:
