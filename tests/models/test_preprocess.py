@@ -35,6 +35,15 @@ def test_any_number_of_channels() -> None:
     assert Normalise((0.5,), (0.25,))(x).unique().tolist() == [2]
 
 
+@pytest.mark.parametrize("channels", [1, 2, 5])
+def test_images_with_other_channels_are_refused(channels: int) -> None:
+    """One channel would be spread over all of them, and the network would answer."""
+    with pytest.raises(
+        BadInput, match=rf"takes images with 4 channels; found {channels}, of shape \(1, {channels}, 2, 2"
+    ):
+        Normalise((0, 0, 0, 1), (1,))(torch.ones(1, channels, 2, 2))
+
+
 def test_constants_move_with_the_module_and_are_not_saved() -> None:
     module = Normalise((0.5,), (0.25,))
     assert module.state_dict() == {}

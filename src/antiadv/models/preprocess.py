@@ -51,6 +51,12 @@ class Normalise(nn.Module):
         self.register_buffer("std", torch.tensor(std, dtype=torch.float32).view(-1, 1, 1), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
+        channels = max(len(self.mean), len(self.std))
+        if x.ndim > 2 and channels > 1 and x.shape[-3] != channels:  # one would be spread over all
+            raise BadInput(
+                f"the network takes images with {channels} channels; found {x.shape[-3]}, of shape {tuple(x.shape)}. "
+                f"Give {channels}, or another network."
+            )
         return (x - self.mean) / self.std
 
     def extra_repr(self) -> str:
