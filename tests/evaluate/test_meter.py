@@ -4,6 +4,8 @@ for the anti-adversary layer exactly K + 1 forwards and K backwards a query."""
 from __future__ import annotations
 
 import math
+import subprocess
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,7 +14,7 @@ import antiadv
 from antiadv import AntiAdversary, Linf, attacks
 from antiadv.core.engine import Eager
 from antiadv.core.threat import Threat
-from antiadv.evaluate.meter import Meter, versions
+from antiadv.evaluate.meter import Meter, revision_of, versions
 from antiadv.evaluate.shard import confront
 from tests.evaluate.probes import Odd, Passes
 from tests.toys import halfspace, small_net
@@ -82,3 +84,21 @@ def test_a_receipt_says_where_and_with_what():
     assert receipt.versions["torch"] == torch.__version__
     assert set(versions()) == {"antiadv", "torch", "python"}
     assert 0 <= receipt.seconds < 60
+
+
+def test_a_revision_says_whether_the_code_is_still_that(tmp_path: Path):
+    assert revision_of(tmp_path) == "", "no checkout"
+    me = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "a.py").write_text("one = 1\n")
+    for words in (["init", "-q"], ["add", "."], [*me, "commit", "-qm", "one"]):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    clean = revision_of(tmp_path)
+    assert len(clean) == 12
+    (tmp_path / "notes.txt").write_text("no code")
+    assert revision_of(tmp_path) == clean
+    (tmp_path / "src" / "b.py").write_text("two = 2\n")
+    assert revision_of(tmp_path) == f"{clean}+", "a file that is not in it"
+    (tmp_path / "src" / "b.py").unlink()
+    (tmp_path / "src" / "a.py").write_text("one = 2\n")
+    assert revision_of(tmp_path) == f"{clean}+"

@@ -102,14 +102,21 @@ def versions() -> dict[str, str]:
 
 @functools.cache
 def revision() -> str:
-    """The commit of a source checkout, or nothing."""
-    root = Path(__file__).resolve().parents[3]
-    if not (root / ".git").exists():
+    """The commit of a source checkout, with a + where its code is another by now; or nothing."""
+    return revision_of(Path(__file__).resolve().parents[3])
+
+
+def revision_of(root: Path) -> str:
+    commit = _git(root, "rev-parse", "--short=12", "HEAD") if (root / ".git").exists() else None
+    if not commit:
         return ""
+    changed = _git(root, "status", "--porcelain", "--untracked-files=all", "--", "*.py")
+    return commit if changed == "" else f"{commit}+"
+
+
+def _git(root: Path, *words: str) -> str | None:
     try:
-        done = subprocess.run(
-            ["git", "rev-parse", "--short=12", "HEAD"], cwd=root, capture_output=True, text=True, timeout=10
-        )
+        done = subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, timeout=10)
     except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

@@ -233,5 +233,5 @@ def _made(row: Row, receipts: Sequence[Receipt]) -> tuple[Entry, ...]:
         counted(sum(r.backwards for r in receipts)),
         Entry(_several(r.device for r in receipts)),
         Entry(_several(_versions(r) for r in receipts)),
-        Entry(_several(r.revision[:12] for r in receipts)),
+        Entry(_several(r.revision[:13] for r in receipts)),
     )
