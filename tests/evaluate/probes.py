@@ -96,3 +96,17 @@ class Passes:
 def same(a: Tensor, b: Tensor) -> bool:
     """Bit for bit."""
     return a.dtype == b.dtype and torch.equal(a, b)
+
+
+class Doubled(nn.Conv2d):
+    """A convolution that makes other weights at each call."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return self._conv_forward(input, 2 * self.weight, self.bias)
+
+
+def same_gradients(m: nn.Conv2d, x: Tensor, change: Callable[[nn.Module], None]) -> None:
+    """What comes back to x is what it was before this change."""
+    (want,) = torch.autograd.grad(m(x).square().sum(), x)
+    change(m)
+    torch.testing.assert_close(torch.autograd.grad(m(x).square().sum(), x)[0], want)

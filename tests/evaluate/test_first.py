@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from antiadv import models
 from antiadv.evaluate.first import gather_first, is_first
 from antiadv.evaluate.ready import channels_last, shortened
+from tests.evaluate.probes import Doubled, same_gradients
 
 
 def conv(inner: int, outer: int, kernel: int, **options: object) -> nn.Conv2d:
@@ -55,15 +56,9 @@ def test_other_convolutions_are_left_alone(other: nn.Conv2d):
 
 
 def test_weights_that_are_made_anew_at_every_call_have_their_own_gradient():
-    class Doubled(nn.Conv2d):
-        def forward(self, input: Tensor) -> Tensor:
-            return self._conv_forward(input, 2 * self.weight, self.bias)
-
     torch.manual_seed(0)
     m, x = Doubled(3, 4, 3, padding=1).requires_grad_(False), torch.rand(1, 3, 5, 5, requires_grad=True)
-    (want,) = torch.autograd.grad(m(x).square().sum(), x)
-    gather_first(m)
-    torch.testing.assert_close(torch.autograd.grad(m(x).square().sum(), x)[0], want)
+    same_gradients(m, x, gather_first)
 
 
 @pytest.mark.parametrize("channels", [1, 2, 4, 5])

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from antiadv import models
 from antiadv.evaluate.ready import channels_last, shortened
 from antiadv.evaluate.turned import turn_back, turned
+from tests.evaluate.probes import Doubled, same_gradients
 
 
 def conv(inner: int = 64, outer: int = 64, kernel: int = 3, **options: object) -> nn.Conv2d:
@@ -62,15 +63,9 @@ def test_other_convolutions_are_left_alone(other: nn.Conv2d):
 
 
 def test_weights_that_are_made_anew_at_every_call_have_their_own_gradient():
-    class Doubled(nn.Conv2d):
-        def forward(self, input: Tensor) -> Tensor:
-            return self._conv_forward(input, 2 * self.weight, self.bias)
-
     torch.manual_seed(0)
     m, x = Doubled(64, 64, 3, padding=1).requires_grad_(False), torch.rand(1, 64, 5, 5, requires_grad=True)
-    (want,) = torch.autograd.grad(m(x).square().sum(), x)
-    turn_back(m)
-    torch.testing.assert_close(torch.autograd.grad(m(x).square().sum(), x)[0], want)
+    same_gradients(m, x, turn_back)
 
 
 def test_a_layer_may_ask_for_gradients_of_gradients():

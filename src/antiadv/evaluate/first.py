@@ -10,6 +10,7 @@ the images.
 
 from __future__ import annotations
 
+import math
 import types
 from typing import Any
 
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from antiadv.evaluate.paired import is_usual
+from antiadv.evaluate.paired import is_centred, is_usual
 
 ROOM = 32  # numbers a pixel says of its window: beyond that it says much, and the sums take longer
 WIDE = 4  # channels of an image; of 8 it takes as long as of 3
@@ -34,9 +35,12 @@ def gather_first(twin: nn.Module) -> None:
 
 def is_first(m: nn.Conv2d) -> bool:
     """Whether a convolution is of the kind that gains: of few channels, and leaving as many pixels as there were."""
-    k = m.kernel_size[0]
-    shape = k > 1 and k % 2 == 1 and m.kernel_size == (k, k) and m.padding == (k // 2, k // 2)
-    return shape and m.stride == (1, 1) and m.in_channels <= WIDE and k * k * m.in_channels <= ROOM
+    return (
+        is_centred(m)
+        and m.stride == (1, 1)
+        and m.in_channels <= WIDE
+        and math.prod(m.kernel_size) * m.in_channels <= ROOM
+    )
 
 
 def _conv_forward(self: nn.Conv2d, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

@@ -93,19 +93,25 @@ def is_fixed(m: nn.Module) -> bool:
 
 
 def _fold(conv: nn.Conv2d, norm: nn.BatchNorm2d) -> None:
-    assert norm.running_mean is not None
-    assert norm.running_var is not None
-    w, mean = conv.weight.double(), norm.running_mean.double()
-    a = (norm.running_var.double() + norm.eps).rsqrt()
-    a = a if norm.weight is None else a * norm.weight.double()
-    b = (-mean if conv.bias is None else conv.bias.double() - mean) * a
-    b = b if norm.bias is None else b + norm.bias.double()
-    conv.weight = _fixed((w * a.view(-1, 1, 1, 1)).to(conv.weight).contiguous(memory_format=torch.channels_last))
-    conv.bias = _fixed(b.to(conv.weight))
+    a, b = line_of(norm)
+    w = conv.weight.double() * a.view(-1, 1, 1, 1)
+    b = b if conv.bias is None else b + a * conv.bias.double()
+    conv.weight = fixed(w.to(conv.weight).contiguous(memory_format=torch.channels_last))
+    conv.bias = fixed(b.to(conv.weight))
     norm.forward = types.MethodType(pass_on, norm)  # type: ignore[method-assign]
 
 
-def _fixed(t: Tensor) -> nn.Parameter:
+def line_of(norm: nn.BatchNorm2d) -> tuple[Tensor, Tensor]:
+    """a and b of a·x + b, which is what a norm does."""
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
+    a = (norm.running_var.double() + norm.eps).rsqrt()
+    a = a if norm.weight is None else a * norm.weight.double()
+    b = -norm.running_mean.double() * a
+    return a, b if norm.bias is None else b + norm.bias.double()
+
+
+def fixed(t: Tensor) -> nn.Parameter:
     return nn.Parameter(t, requires_grad=False)
 
 

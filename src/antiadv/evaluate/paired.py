@@ -42,6 +42,12 @@ def is_usual(m: nn.Conv2d) -> bool:
     return plain and m.groups == 1 and m.dilation == (1, 1) and m.padding_mode == "zeros"
 
 
+def is_centred(m: nn.Conv2d) -> bool:
+    """Whether its windows are squares, wider than a pixel, with one in their middle."""
+    k = m.kernel_size[0]
+    return k > 1 and k % 2 == 1 and m.kernel_size == (k, k) and m.padding == (k // 2, k // 2)
+
+
 def paired(w: Tensor, stride: int) -> Tensor:
     """w' [out·(2/stride), 2·in, h, 3] of w [out, in, h, 3]: see the head of this file.
 

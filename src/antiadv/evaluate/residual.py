@@ -14,7 +14,7 @@ from __future__ import annotations
 import types
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from antiadv.evaluate.folded import has_own, is_fixed, is_plain, pass_on, put_back, same
+from antiadv.evaluate.folded import fixed, has_own, is_fixed, is_plain, line_of, pass_on, put_back, same
 from antiadv.evaluate.precision import switched
 
 ADDS = (torch.ops.aten.add.Tensor, torch.ops.aten.add_.Tensor)
@@ -30,14 +30,19 @@ CONV = torch.ops.aten.convolution.default
 EVEN = 1 / 64  # of the largest entry of s: a smaller one would cost the sum its digits
 
 
-@dataclass
+@dataclass(frozen=True)
 class Stage:
-    """A sum: the convolutions that add to it, the norms that read it on the way, and at its end the last of each."""
+    """A sum: the convolutions that add to it, the last of them among these; the norms on the way, and the one at its
+    end."""
 
-    convs: list[nn.Conv2d] = field(default_factory=list)
-    norms: list[nn.BatchNorm2d] = field(default_factory=list)
-    last: nn.Conv2d | None = None
-    end: nn.BatchNorm2d | None = None
+    convs: Sequence[nn.Conv2d]
+    last: nn.Conv2d
+    norms: Sequence[nn.BatchNorm2d]
+    end: nn.BatchNorm2d
+
+    @property
+    def parts(self) -> list[nn.Module]:
+        return [*self.convs, *self.norms, self.end]
 
 
 @torch.no_grad()
@@ -55,8 +60,7 @@ def fold_stages(twin: nn.Module, x: Tensor) -> int:
 
 
 def _tried(twin: nn.Module, x: Tensor, want: Tensor, stage: Stage) -> bool:
-    parts: list[nn.Module] = [*stage.convs, *stage.norms]
-    before = [(m, {**m._parameters}, {**m._buffers}, vars(m).get("forward")) for m in parts]
+    before = [(m, {**m._parameters}, {**m._buffers}, vars(m).get("forward")) for m in stage.parts]
     _fold(stage)
     if same(twin(x), want):
         return True
@@ -68,38 +72,21 @@ def _tried(twin: nn.Module, x: Tensor, want: Tensor, stage: Stage) -> bool:
 
 
 def _fold(stage: Stage) -> None:
-    assert stage.end is not None
-    s, t = _line(stage.end)
+    s, t = line_of(stage.end)
+    stage.end.forward = types.MethodType(pass_on, stage.end)  # type: ignore[method-assign]
     for conv in stage.convs:
         w = conv.weight.double() * s.view(-1, 1, 1, 1)
         b = None if conv.bias is None else conv.bias.double() * s
         if conv is stage.last:
             b = t if b is None else b + t
-        conv.weight = _fixed(w.to(conv.weight).contiguous(memory_format=torch.channels_last))
-        conv.bias = None if b is None else _fixed(b.to(conv.weight))
+        conv.weight = fixed(w.to(conv.weight).contiguous(memory_format=torch.channels_last))
+        conv.bias = None if b is None else fixed(b.to(conv.weight))
     for norm in stage.norms:
-        if norm is stage.end:
-            norm.forward = types.MethodType(pass_on, norm)  # type: ignore[method-assign]
-            continue
-        a, b = _line(norm)
+        a, b = line_of(norm)
         like = norm.running_var
         assert like is not None
-        norm.weight, norm.bias = _fixed((a / s).to(like)), _fixed(b.to(like))
+        norm.weight, norm.bias = fixed((a / s).to(like)), fixed(b.to(like))
         norm.running_mean, norm.running_var = torch.zeros_like(like), torch.full_like(like, 1 - norm.eps)
-
-
-def _line(norm: nn.BatchNorm2d) -> tuple[Tensor, Tensor]:
-    """a and b of a·x + b, which is what a norm does."""
-    assert norm.running_mean is not None
-    assert norm.running_var is not None
-    a = (norm.running_var.double() + norm.eps).rsqrt()
-    a = a if norm.weight is None else a * norm.weight.double()
-    b = -norm.running_mean.double() * a
-    return a, b if norm.bias is None else b + norm.bias.double()
-
-
-def _fixed(t: Tensor) -> nn.Parameter:
-    return nn.Parameter(t, requires_grad=False)
 
 
 class _Watch(TorchDispatchMode):
@@ -154,33 +141,29 @@ class _Watch(TorchDispatchMode):
     def _stage(self, number: int, end: nn.BatchNorm2d) -> Stage | None:
         if not isinstance(self._maker.get(number), list):
             return None
-        stage, inside, waiting = Stage(norms=[end], end=end), {number}, [number]
-        for one in self._maker[number]:
-            if isinstance(self._maker.get(one), nn.Conv2d) and len(self._takers[one]) == 1:
-                stage.last = self._maker[one]
+        convs, norms, inside, waiting = list[nn.Conv2d](), list[nn.BatchNorm2d](), {number}, [number]
         while waiting:
-            at = waiting.pop()
-            maker = self._maker.get(at)
+            maker = self._maker.get(waiting.pop())
             if isinstance(maker, nn.Conv2d):
-                stage.convs.append(maker)
+                convs.append(maker)
             elif isinstance(maker, list):
                 waiting += [n for n in maker if n not in inside]
                 inside |= {*maker}
             else:
                 return None
-        for at in inside - {number}:
-            for taker in self._takers[at]:
-                if isinstance(taker, nn.BatchNorm2d):
-                    stage.norms.append(taker)
-                elif taker not in inside:
-                    return None
-        return stage if stage.last is not None and self._sound(stage) else None
+        for taker in (taker for at in inside - {number} for taker in self._takers[at]):
+            if isinstance(taker, nn.BatchNorm2d):
+                norms.append(taker)
+            elif taker not in inside:
+                return None
+        lasts = [self._maker[n] for n in self._maker[number] if len(self._takers[n]) == 1 and self._maker[n] in convs]
+        stage = Stage(convs, lasts[-1], norms, end) if lasts else None
+        return stage if stage is not None and self._sound(stage) else None
 
     def _sound(self, stage: Stage) -> bool:
         """Every part is asked once, shares nothing with others, and s has no entry near zero."""
-        assert stage.end is not None
-        parts: Sequence[nn.Module] = [*stage.convs, *stage.norms]
+        parts = stage.parts
         alone = all(self._calls[m] == 1 for m in parts) and len({*parts}) == len(parts)
         tensors = [t for m in parts for t in (*m._parameters.values(), *m._buffers.values()) if t is not None]
-        s = _line(stage.end)[0].abs()
+        s = line_of(stage.end)[0].abs()
         return alone and all(self._shared[id(t)] == 1 for t in tensors) and bool(s.min() > EVEN * s.max())

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from antiadv.evaluate.paired import is_usual
+from antiadv.evaluate.paired import is_centred, is_usual
 
 ROOM = 16  # channels of x'
 
@@ -36,9 +36,7 @@ def join_strides(twin: nn.Module) -> None:
 
 def is_stem(m: nn.Conv2d) -> bool:
     """Whether a convolution is of the second kind."""
-    k = m.kernel_size[0]
-    shape = k > 1 and k % 2 == 1 and m.kernel_size == (k, k) and m.padding == (k // 2, k // 2)
-    return shape and m.stride == (2, 2) and 4 * m.in_channels <= ROOM
+    return is_centred(m) and m.stride == (2, 2) and 4 * m.in_channels <= ROOM
 
 
 def _taken(self: nn.Conv2d, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from antiadv.evaluate.fused import LAID
-from antiadv.evaluate.paired import is_usual
+from antiadv.evaluate.paired import is_centred, is_usual
 
 CHANNELS = range(64, 65)  # as many in as out: of 128 and more it takes as long, and of 48 far longer
 
@@ -32,9 +32,7 @@ def turn_back(twin: nn.Module) -> None:
 
 def is_level(m: nn.Conv2d) -> bool:
     """Whether a convolution is of the kind that gains: it leaves as many pixels and channels as there were."""
-    k = m.kernel_size[0]
-    shape = k > 1 and k % 2 == 1 and m.kernel_size == (k, k) and m.padding == (k // 2, k // 2)
-    return shape and m.stride == (1, 1) and m.in_channels == m.out_channels and m.in_channels in CHANNELS
+    return is_centred(m) and m.stride == (1, 1) and m.in_channels == m.out_channels and m.in_channels in CHANNELS
 
 
 def turned(w: Tensor) -> Tensor:
