@@ -10,7 +10,8 @@
                processor, since other work shares it; on several those of the wall, for a thread that waits spends the
                processor's too, and `others` says how much of the processors other programs took meanwhile
     ratio      theirs / ours in each repeat; its median, least and greatest
-    setup      what ours needs once (graphs, compilation): two steps, less the same again, over its first run
+    setup      what ours needs once (graphs, compilation): two steps, on a GPU on all, ¾ and ½ of the images, less the
+               same again, over its first run; in older files on all alone, and the first repeat captured the rest
     strength   both sides' images by one judge in float32, under parity's rules, on as many images as were timed; each
                repeat rolls dice of its own on both sides, and all of them count (in older files the first alone)
     again      a sample that the search takes for fallen and the judge does not is searched in float32 too, in that time
@@ -377,9 +378,11 @@ class Course:
             return attack(Oracle(task.net, threat, ledger, engine), task.x, task.y, task.ball, dice)
 
     def warm_up(self, engine: Engine) -> float:
-        """Seconds of a short run on all images, and on one, which may be compiled for itself."""
-        short, before = shortened(self.attack), spent(self.x.device)
-        for some in (torch.arange(len(self.rows)), torch.arange(1)):
+        """Seconds of a short run on all images, on a GPU on fewer, which have graphs of their own, and on one, which
+        may be compiled for itself."""
+        short, before, n = shortened(self.attack), spent(self.x.device), len(self.rows)
+        for count in (n, n * 3 // 4, n // 2, 1) if self.x.is_cuda else (n, 1):
+            some = torch.arange(max(1, count))
             self._ours(short, self.task[some], self.dice[self.rows[some]], engine, None)
         return spent(self.x.device) - before
 

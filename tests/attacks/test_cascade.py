@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import antiadv
 from antiadv.attacks import full_text, parse
@@ -22,7 +22,9 @@ from antiadv.attacks.white_box.pgd import PGD
 from antiadv.core import spec
 from antiadv.core.ball import Ball, Linf
 from antiadv.core.draws import Draws
+from antiadv.core.engine import Eager
 from antiadv.core.errors import BadSpec
+from antiadv.core.ledger import Ledger
 from antiadv.core.oracle import Oracle
 from antiadv.core.threat import Access, Threat
 from antiadv.evaluate.shard import confront
@@ -105,6 +107,36 @@ def test_without_a_radius_the_closest_of_all_stages_is_kept() -> None:
     assert outcome.fooled.all()
     assert [round(r.distance, 3) for r in outcome.records] == [0.2, 0.2, 0.15, 0.15, 0.2, 0.2]
     assert {r.queries for r in outcome.records} == {3}
+
+
+class Leaning(Eager):
+    """Leans towards the right class by so much, or away from it; the judge's engine does neither."""
+
+    def __init__(self, by: float) -> None:
+        super().__init__()
+        self.by = by
+
+    def scores(self, model: nn.Module, z: Tensor, *, draws: Draws | None = None) -> Tensor:
+        s = super().scores(model, z, draws=draws)
+        return s + self.by * torch.nn.functional.one_hot(TOY.y[0], s.shape[1])
+
+    def judge(self, model: nn.Module) -> Eager:
+        return Eager()
+
+
+@pytest.mark.parametrize("by", [100.0, -100.0])
+@pytest.mark.parametrize("eps", [0.16, math.inf])
+def test_the_judge_says_what_a_stage_came_to_whatever_the_engine_believes(by: float, eps: float) -> None:
+    """Of one class, the first two fooled by the first stage: an engine far off believes it of none, or of all."""
+    rows = (TOY.y == TOY.y[0]).nonzero().squeeze(1)
+    x, y, marks = X[rows], TOY.y[rows], [MARKS[row] for row in rows.tolist()]
+    assert len(rows) == 3
+    oracle = Oracle(TOY.model, Threat(Linf(eps), Access.LABELS), ledger := Ledger(3), Leaning(by))
+    found = Cascade((Push("a", 0.15, tuple(marks[:2])), Push("b")))(oracle, x, y, Linf(eps), Draws.of(0, rows))
+    assert seen == [("a", marks), ("b", marks[2:] if eps < math.inf else marks)]
+    assert (found != x).flatten(1).any(1).tolist() == [True, True, False]
+    stages = 1 if eps < math.inf else 2
+    assert ledger.queries.tolist() == ledger.checks.tolist() == [stages] * 3
 
 
 def test_charges_what_a_spying_model_saw() -> None:

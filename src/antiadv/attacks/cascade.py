@@ -7,6 +7,9 @@ With no radius (minimal-norm stages, ε = ∞) every stage sees every sample, an
 Cost:       what the stages cost, and one query per sample and stage, which tells whether its image fools; none after
             the last stage, which the judge looks at (with ε = ∞, after the last too). All from one budget: a sample
             that has spent it enters no further stage.
+
+Whether an image fools is the judge's answer where an engine has fewer digits (`Oracle.exactly`): a stage ends with the
+best it found, and rounding hides success as well as it invents it.
 """
 
 from __future__ import annotations
@@ -65,6 +68,12 @@ class Cascade:
             z[rows] = stage(oracle[rows], x[rows], y[rows], ball, draws[rows].fold(k)).to(z)
             if k + 1 < len(self.stages) or ball.eps == math.inf:
                 rows = closest.standing()  # those who can pay for the question
-                closest.offer(rows, z[rows], oracle[rows].labels(z[rows]))
+                closest.keep(rows, z[rows], _fooled(oracle[rows], z[rows], y[rows]), ball.distance(x[rows], z[rows]))
         done = closest.distance <= ball.reach if ball.eps < math.inf else closest.distance < math.inf
         return torch.where(per_row(done, z), closest.z, z)
+
+
+def _fooled(oracle: Oracle, z: Tensor, y: Tensor) -> Tensor:
+    """One query for each sample, answered to the last digit."""
+    said, exact = oracle.labels(z), oracle.exactly(z)
+    return oracle.fooled(said if exact is None else exact, y)
