@@ -318,7 +318,7 @@ def network(text: str) -> nn.Module:
     if not path.is_file():
         raise BadInput(
             f"{text} is too large to come with the project, and is not here. "
-            f"Train it: scripts/train_zoo.py --jobs {path.stem}, and put the file beside its card."
+            f"Train it: scripts/train_zoo.py --jobs {path.stem}, and put the file there."
         )
     return models.load(f"file:{path}")
 

@@ -413,7 +413,8 @@ turn, repeated where time allowed; and what each side reached, judged by the sam
   files that is the first. So few images say little about strength: [parity](parity.md) has more of them.
 - The targets were set for a PreActResNet-18 of width 64 and 512 images. The robust one, `{robust}`, was
   trained for these races and does not come with the project, whose robust networks are smaller (`compact`, width 16) or
-  of another kind (`wrn16-4`); its card lies in `benchmarks/weights`, with the command that makes it.
+  of another kind (`wrn16-4`). Whoever trains it again gets other weights, of the same accuracy, and one race is of one
+  file: the first digits of its digest stand beside the name, and its card, with the command, in `benchmarks/weights`.
 - *passes* are images through the bare network, forward + backward, ours / theirs. Where ours has a number of queries,
   it is what theirs sends for a sample; in the jobs called *least*, the smallest of a few shares of that with which
   ours, with options for few queries that were chosen with other dice, comes as close, without what is allowed: the
@@ -482,6 +483,12 @@ def benchmarks() -> str:
 def named(model: str) -> str:
     """A network of the zoo as it is loaded, another by its file."""
     return Path(model).stem if model.endswith(".safetensors") else model
+
+
+def raced_on(facts: dict[str, Any]) -> str:
+    """The network of a race; one that does not come with the project by its weights too, to tell trainings apart."""
+    name = named(facts["model"])
+    return name if name == facts["model"] else f"{name} ({facts['weights'].removeprefix('sha256:')[:8]})"
 
 
 def company(found: list[dict[str, Any]]) -> str:
@@ -570,7 +577,7 @@ def raced(facts: dict[str, Any]) -> Iterable[dict[str, str]]:
         passes = (f"{facts[who]['forwards']:,} + {facts[who]['backwards']:,}" for who in (side, "theirs"))
         cells = {
             "job": f"`{facts['job']}`",
-            "network": named(facts["model"]) + (f" behind `{facts['layer']}`" if facts["layer"] else ""),
+            "network": raced_on(facts) + (f" behind `{facts['layer']}`" if facts["layer"] else ""),
             "ours": f"`{facts[side]['attack']}`" + said + how,
             "theirs": f"{facts['peer'].split()[0]} `{facts['theirs']['attack']}`",
             "samples": str(len(facts["ids"])),
