@@ -157,3 +157,22 @@ def test_a_damaged_shard_is_named_and_once_deleted_only_it_is_run_again(tmp_path
     assert [len(job.ids) for job in seen] == [SHARD]
     assert hurt.exists()
     assert read(tmp_path) == unbroken
+
+
+def test_a_damaged_shard_is_named_before_the_rest_of_its_cell_is_run(tmp_path: Path) -> None:
+    """Its hours would end with a cell that cannot be read; other cells, where all is there, are not looked through."""
+    first, second = asked()[:2]
+    evaluate([first, second], tmp_path, shard=SHARD, world=world())
+    hurt, gone = sorted((tmp_path / first.key).glob("*.xz"))[:2]
+    hurt.write_bytes(hurt.read_bytes()[:-100])
+    gone.unlink()
+    whole = sorted((tmp_path / second.key).glob("*.xz"))[0]
+    whole.write_bytes(b"")
+    seen: list[Job] = []
+    with pytest.raises(StoreMismatch, match=r"is truncated or not a shard.*Delete it and run again") as error:
+        evaluate([first, second], tmp_path, shard=SHARD, world=world(), runner=spy(seen))
+    assert str(hurt) in str(error.value)
+    assert not seen
+    hurt.unlink()
+    evaluate([first, second], tmp_path, shard=SHARD, world=world(), runner=spy(seen))
+    assert [len(job.ids) for job in seen] == [SHARD, SHARD]

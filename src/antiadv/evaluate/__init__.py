@@ -134,7 +134,7 @@ def evaluate(
     if keep_images:
         _miss_images(cells, store)
     for cell in dict.fromkeys(job.cell for job in jobs):
-        store.prepare(cell)  # before any work, so that none is lost to a store that cannot be written
+        store.prepare(cell)  # before any work, so that none is lost to a store that cannot be written or read
     count, failures = Count(jobs, progress), list[Failure]()
     work = Work(world, batch, keep_images, None if progress is None else count.asked)
     with contextlib.closing(_each(carry_out(work, jobs))) as results:

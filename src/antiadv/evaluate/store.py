@@ -211,13 +211,15 @@ class Store:
         return path
 
     def prepare(self, cell: Cell) -> None:
-        """Make the cell's folder and its description, so that a store that cannot be written says so at once."""
+        """Make the cell's folder and its description, and read what it holds: so that a store that cannot be written,
+        or a damaged file beside which the work would lie, is named before the work and not after it."""
         folder = self.folder(cell)
         with self._writing():
             self._describe(cell, folder)
             if not os.access(folder, os.W_OK):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
             _sweep(folder)
+        self.receipts(cell)
 
     def _describe(self, cell: Cell, folder: Path) -> None:
         """Nothing is ever added to a folder that is not what it says."""
