@@ -6,8 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
+from antiadv import data
 from antiadv.cli.__main__ import main
 from antiadv.evaluate import Store
 
@@ -49,6 +52,16 @@ def test_a_verdict_is_a_table_and_a_sentence(capsys: pytest.CaptureFixture[str],
     assert [level["access"] for level in said["levels"]] == ["scores", "gradients", "internals"]
     assert said["samples"] == 40
     assert said["flags"] == []
+
+
+def test_of_few_images_it_takes_all_and_says_so(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    images = data.load("cifar10:test").images(range(12)).permute(0, 2, 3, 1)
+    labels = data.load("cifar10:test").labels(range(12))
+    np.savez(tmp_path / "mine.npz", images=(255 * images).round().to(torch.uint8).numpy(), labels=labels.numpy())
+    code, out, _ = run(capsys, "--data", f"arrays:{tmp_path}/mine.npz", "--store", tmp_path / "store")
+    assert code == 0
+    assert "n 12" in out
+    assert f"Results lie in {tmp_path}/store; these are all the samples there are." in out
 
 
 def test_who_ran_out_of_time_is_told_how_to_go_on(capsys: pytest.CaptureFixture[str], tmp_path: Path):

@@ -78,18 +78,19 @@ def test_what_would_run_code_is_refused(tmp_path: Path):
 def test_from_the_command_line_to_the_store(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
-    """Its records are found again wherever the file lies, and the command that is stored runs beside it."""
+    """Its records are found again wherever the file lies, and the command that is stored runs beside it. By default all
+    samples are taken, where there are few."""
     small = DICE.integers(0, 256, (6, 32, 32, 3), dtype=np.uint8)
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     for where in ("a", "b"):
         np.savez(tmp_path / where / "mine.npz", images=small, labels=Y)
     store = tmp_path / "store"
-    words = ["--model", "compact:trades", "--attack", "pgd:steps=2", "--threat", "linf:8/255", "--samples", "0:6"]
+    words = ["--model", "compact:trades", "--attack", "pgd:steps=2", "--threat", "linf:8/255"]
     words += ["--store", str(store), "--device", "cpu", "--json"]
     assert main(["evaluate", "--data", f"arrays:{tmp_path}/a/mine.npz", *words]) == 0
     (row,) = json.loads(capsys.readouterr().out)["rows"]
-    assert row["data"] == "arrays:mine.npz"
+    assert (row["data"], row["robust"]["n"]) == ("arrays:mine.npz", 6)
     (cell,) = Store(store).cells()
     assert str(tmp_path) not in (store / cell.key / "cell.json").read_text()
     there = make_cell(
@@ -97,10 +98,10 @@ def test_from_the_command_line_to_the_store(
         model="compact:trades",
         attack="pgd:steps=2",
         threat="linf:8/255",
-        samples=range(6),
         world=World("cpu"),
     )
     assert there.key == cell.key
+    assert there.samples == cell.samples == range(6)
     monkeypatch.chdir(tmp_path / "b")
     before = {path: path.stat().st_mtime_ns for path in store.rglob("*")}
     assert main([*cell.command.split()[1:], "--store", str(store), "--device", "cpu", "--json"]) == 0

@@ -20,7 +20,7 @@ def command(
     threat: options.Threat,
     defence: options.Defence = "none",
     data: options.Data = "cifar10",
-    samples: options.Samples = "0:1000",
+    samples: options.Samples = None,
     shard: options.Shard = 250,
     batch: options.Batch = 256,
     seed: options.Seed = 0,

@@ -21,7 +21,9 @@ Threat = Annotated[str, typer.Option("--threat", help="Radius and budget: linf:8
 Data = Annotated[
     str, typer.Option("--data", help="cifar10, cifar100, imagenet or nips2017, each with dir=FOLDER; or arrays:FILE.")
 ]
-Samples = Annotated[str, typer.Option("--samples", help="Which samples, START:STOP.")]
+Samples = Annotated[
+    str | None, typer.Option("--samples", help="Which samples, START:STOP.", show_default="the first 1000, or all")
+]
 Shard = Annotated[
     int, typer.Option("--shard", help="Samples stored at once; at most so many are lost if it is killed.")
 ]

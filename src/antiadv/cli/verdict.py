@@ -21,12 +21,17 @@ from antiadv.experiments.trial import Verdict, battery, cost, rounds, scaled
 from antiadv.report import report_of
 from antiadv.report.table import rows
 
+FEW = 64  # samples
+
 
 def command(
     model: options.Model = "compact:trades",
     defence: options.Defence = "anti_adversary",
     data: options.Data = "cifar10",
-    samples: options.Samples = "0:64",
+    samples: Annotated[
+        str | None,
+        typer.Option("--samples", help="Which samples, START:STOP.", show_default=f"the first {FEW}, or all"),
+    ] = None,
     minutes: Annotated[float, typer.Option("--minutes", help="Take as many of the samples as fit into this.")] = 5.0,
     threat: options.Threat = "linf:8/255",
     batch: options.Batch = 256,
@@ -38,7 +43,8 @@ def command(
 ) -> None:
     """Attack a model, bare and behind a defence, at three levels of access; show gains, warning signs, the verdict."""
     start = time.monotonic()
-    world, facts, asked = World(device), Store(store), parse_samples(samples)
+    world, facts = World(device), Store(store)
+    asked = world.data(data).ids[:FEW] if samples is None else parse_samples(samples)
     defended = world.defended(model, defence)
     if not isinstance(defended, Defence):
         raise BadInput("a verdict compares a defence with the bare classifier; name one, for example anti_adversary.")
@@ -70,6 +76,7 @@ def command(
     else:
         *others, last = found.sentences
         todo = "run again to add samples" if taken.stop < asked.stop else "name more --samples to add to them"
+        todo = "these are all the samples there are" if len(taken) == len(dataset) else todo
         show.print_rows(found.rows, [*others, f"Results lie in {store}; {todo}.", last])
 
 

@@ -22,6 +22,8 @@ from antiadv.evaluate.judge import check_looks
 from antiadv.evaluate.precision import check_precision
 from antiadv.evaluate.world import World
 
+SAMPLES = 1000  # the first, unless told otherwise
+
 
 def make_cell(
     *,
@@ -29,7 +31,7 @@ def make_cell(
     attack: Attack | str,
     threat: Threat | str,
     defence: str = defences.BARE,
-    samples: range | str = range(1000),
+    samples: range | str | None = None,
     data: str = "cifar10:test",
     seed: int = 0,
     precision: str = "float32",
@@ -38,8 +40,8 @@ def make_cell(
 ) -> Cell:
     """A cell, checked as far as can be without running it: names, options, access, norm, weights, samples.
 
-    `looks` is how often a randomised defence is judged. Any other model is looked at once, so that its cell is the
-    same however many were asked for.
+    Without `samples`, the first thousand, or all there are. `looks` is how often a randomised defence is judged: any
+    other model is looked at once, so that its cell is the same however many were asked for.
 
     >>> cell = make_cell(model="compact:trades", attack="pgd:steps=40", threat="linf:8/255", samples="0:100")
     >>> str(cell.threat), cell.samples, cell.defence
@@ -59,13 +61,15 @@ def make_cell(
         raise BadInput(
             "a cell's threat cannot be targeted, for a data set names no targets; use antiadv.attack instead."
         )
+    dataset = world.data(data)
+    if samples is None:
+        samples = dataset.ids[:SAMPLES]
     samples = parse_samples(samples) if isinstance(samples, str) else samples
     if not isinstance(samples, range):
         raise BadInput(f"a cell's samples are a range, or a text such as 0:100; found {samples!r}. Give range(100).")
     check_whole(seed=seed)
     if not samples:
         raise BadInput(f"a cell needs at least one sample; found {samples}. Give for example range(100).")
-    dataset = world.data(data)
     dataset.labels((samples[0], samples[-1]))  # says what is missing, if anything is
     normal = defence if defence == defences.BARE else spec.read(defence, defences.DEFENCES, "defence").text()
     rolls = isinstance(world.defended(model, normal), Randomised)
