@@ -5,6 +5,7 @@ The laws every defence keeps are in tests/contract; here is what makes each of t
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -22,6 +23,7 @@ from antiadv.core.losses import ce
 from antiadv.core.oracle import Oracle
 from antiadv.core.threat import Access, Threat
 from antiadv.defences import wrap
+from antiadv.defences.anti_adversary import AntiAdversary
 from antiadv.defences.resize_pad import ResizePad
 from antiadv.defences.rounded_scores import RoundedScores
 from antiadv.defences.self_ensemble import SelfEnsemble
@@ -441,6 +443,29 @@ def test_records_are_the_same_in_any_batch_order_and_shard(name: str, attack: st
     assert run(torch.tensor([0, 1]), 2) | run(torch.tensor([2, 3, 4, 5]), 3) == whole
     if g.randomised:
         assert run(torch.arange(6), 256, seed=1) != whole
+
+
+@pytest.mark.parametrize(
+    ("outer", "todo"),
+    [
+        (AntiAdversary, r"Wrap them the other way round: SmallNoise\(AntiAdversary\(f\)\)\."),
+        (lambda f: RoundedScores(AntiAdversary(f)), "found SmallNoise behind AntiAdversary"),
+        (ResizePad, "Keep one of the two"),
+    ],
+)
+def test_what_rolls_dice_behind_another_defence_is_refused(outer: Callable[[nn.Module], nn.Module], todo: str) -> None:
+    """Nobody hands it its dice there: the same run would end elsewhere, and the judge would look once."""
+    toy = halfspace(math.inf)
+    with pytest.raises(BadInput, match=todo):
+        antiadv.attack(outer(SmallNoise(toy.model)), toy.x, toy.y, "pgd:steps=3", Linf(0.09))
+
+
+def test_noise_before_the_layer_is_the_same_in_every_run() -> None:
+    toy = halfspace(math.inf)
+    g = SmallNoise(AntiAdversary(toy.model, step_size=0.01), 0.1)
+    first, second = (antiadv.attack(g, toy.x, toy.y, "pgd:steps=3", Linf(0.09)) for _ in range(2))
+    assert first.records == second.records
+    assert {r.draws for r in first.records} == {LOOKS}
 
 
 def test_a_deterministic_model_is_looked_at_once() -> None:

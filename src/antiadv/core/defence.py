@@ -79,6 +79,20 @@ class Randomised(Defence):
         """The scores for these images under these dice."""
 
 
+def check_dice(model: nn.Module) -> None:
+    """Whether dice reach whatever rolls them: behind another defence it would roll its own, others at every call."""
+    while isinstance(model, Defence):
+        inner = model.base
+        if isinstance(inner, Defence) and inner.randomised:
+            outer, name = type(model).__name__, type(inner).__name__
+            todo = "Keep one of the two." if model.randomised else f"Wrap them the other way round: {name}({outer}(f))."
+            raise BadInput(
+                "a defence that rolls dice must be the outermost, where they are handed in; "
+                f"found {name} behind {outer}. {todo}"
+            )
+        model = inner
+
+
 def climbs(model: nn.Module) -> bool:
     """Whether an answer of this classifier takes gradients: those of a defence on the way to its base."""
     return isinstance(model, Defence) and (model.climbs or climbs(model.base))

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from antiadv import attacks
 from antiadv.core.attack import Attack, check_attack
-from antiadv.core.defence import base_of
+from antiadv.core.defence import base_of, check_dice
 from antiadv.core.door import check_base, check_images, check_labels, check_scores, check_whole, fitting
 from antiadv.core.draws import Draws
 from antiadv.core.engine import Eager, Engine
@@ -67,6 +67,7 @@ def confront(
     `classes` is how many the data has, where that is known: a network with others answers another question.
     """
     check_base(model)
+    check_dice(model)
     check_images(x)
     check_labels(y, x)
     check_attack(attack, threat)
