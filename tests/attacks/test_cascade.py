@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import antiadv
 from antiadv.attacks import full_text, parse
+from antiadv.attacks.adaptive.eot import EOT
 from antiadv.attacks.adaptive.transfer import Transfer
 from antiadv.attacks.autoattack import VERSIONS, Autoattack, stages
 from antiadv.attacks.cascade import Cascade
@@ -20,6 +21,7 @@ from antiadv.attacks.white_box.apgd import APGD
 from antiadv.attacks.white_box.fab import FAB
 from antiadv.attacks.white_box.pgd import PGD
 from antiadv.core import spec
+from antiadv.core.attack import Attack
 from antiadv.core.ball import Ball, Linf
 from antiadv.core.draws import Draws
 from antiadv.core.engine import Eager
@@ -27,6 +29,7 @@ from antiadv.core.errors import BadSpec
 from antiadv.core.ledger import Ledger
 from antiadv.core.oracle import Oracle
 from antiadv.core.threat import Access, Threat
+from antiadv.defences.small_noise import SmallNoise
 from antiadv.evaluate.shard import confront
 from tests.toys import Spy, halfspace, small_net
 
@@ -137,6 +140,19 @@ def test_the_judge_says_what_a_stage_came_to_whatever_the_engine_believes(by: fl
     assert (found != x).flatten(1).any(1).tolist() == [True, True, False]
     stages = 1 if eps < math.inf else 2
     assert ledger.queries.tolist() == ledger.checks.tolist() == [stages] * 3
+
+
+def test_through_eot_no_unlucky_draw_gives_up_what_fools_most_of_them() -> None:
+    """The first stage's image fools five draws of six, the second's none."""
+    push = Cascade((Push("a", 0.15, MARKS), Push("b")))
+
+    def standing(attack: Attack) -> int:
+        g = SmallNoise(TOY.model, std=0.34)
+        runs = [antiadv.attack(g, X, TOY.y, attack, Linf(0.16), seed=seed, looks=101) for seed in range(5)]
+        return sum(int((~run.fooled).sum()) for run in runs)
+
+    assert standing(Push("a", 0.15, MARKS)) == standing(EOT(push)) == 0
+    assert standing(push) > 0
 
 
 def test_charges_what_a_spying_model_saw() -> None:

@@ -89,6 +89,16 @@ def test_the_mounds_are_tallest_in_the_middle() -> None:
     assert mounds(5)[0].tolist() == pytest.approx([1 / 9] * 2 + [-1 / 9] * 3)
 
 
+def test_the_authors_mounds_are_equal_in_norm_and_ours_part_from_theirs_by_two_degrees_at_most() -> None:
+    angles = {}
+    for side in range(3, 33):
+        eta, half = mounds(side), side // 2
+        theirs = torch.cat([part / part.norm() for part in (eta[:, :half], eta[:, half:])], 1)
+        angles[side] = math.degrees(math.acos(min(1, float((eta * theirs).sum() / eta.norm() / theirs.norm()))))
+    assert max(angles, key=angles.__getitem__) == 5
+    assert angles[5] == pytest.approx(2.16, abs=0.01)
+
+
 def planned(draws: Draws, x: Tensor, ball: Ball, sides: Tensor) -> square.Plan:
     """One proposal of each sample."""
     return tuple(p[:, 0] for p in square._windows(draws, x, ball, sides))

@@ -10,7 +10,8 @@ every sample and the worst case of each, is made of one cell for each of `stages
 Cost:       as the stages and the cascade say. A sample that withstands all of standard is asked about
             101 + 1 + 910 + 1 + 1,801 + 1 + 5,001 = 7,816 times with ten classes.
 Departures: those of the stages. No seed is shared between stages. Whether the classifier is randomised, returns
-            probabilities or masks its gradients is not looked at here: the door and the report do that.
+            probabilities or masks its gradients is not looked at here: the door and the report do that. Kept from their
+            code: between the stages of rand one draw says who goes on; through `eot` the majority does (`cascade`).
 """
 
 from __future__ import annotations

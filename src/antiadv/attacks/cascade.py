@@ -8,6 +8,9 @@ Cost:       what the stages cost, and one query per sample and stage, which tell
             the last stage, which the judge looks at (with ε = ∞, after the last too). All from one budget: a sample
             that has spent it enters no further stage.
 
+Of a defence that rolls dice that query is one draw: an image that fools most draws may be given up for a later stage's,
+and one that fools few ends the cascade. Run it through `eot` there, as `adaptive` does: then the majority says.
+
 Whether an image fools is the judge's answer where an engine has fewer digits (`Oracle.exactly`): a stage ends with the
 best it found, and rounding hides success as well as it invents it.
 """

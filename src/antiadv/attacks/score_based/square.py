@@ -19,7 +19,8 @@ Cost:       one query for the start and one per proposal; ends with the threat's
             The authors' `n_queries` leaves out the start: their n is `queries=n + 1` here.
 Departures: each sample draws its own squares, the authors' code one place per batch; the last row and column of
             places, which their rounding leaves out, can be drawn; on non-square images a window's side is at most the
-            shorter side, and the L2 start lays as many tiles as fit. `rescale` reads the budget of each sample.
+            shorter side, and the L2 start lays as many tiles as fit. `rescale` reads the budget of each sample. The two
+            mounds of an η of odd side differ in norm, the authors make them equal: η turns by at most 2.2° (side 5).
 """
 
 from __future__ import annotations
