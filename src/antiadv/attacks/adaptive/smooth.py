@@ -3,9 +3,9 @@
     ask       s(z) from the defence g: whether z fools is tested on what is attacked
     climb     ∇L(g_κ(z), y), g_κ the defence's own stand-in: `Defence.surrogate(κ)`
 
-For the anti-adversary layer g_κ has tanh(κ·∇) in the place of sign ∇ and is differentiated through all K steps: unlike
-the gradient of g itself, this one sees that the layer answers to what the attacker does. It needs second derivatives
-of the base. A defence without a stand-in is attacked as it is.
+For the anti-adversary layer g_κ has tanh(κ·∇/mean|∇|) in the place of sign ∇, the mean that of the sample's own pixels,
+and is differentiated through all K steps: unlike the gradient of g itself, this one sees that the layer answers to what
+the attacker does. It needs second derivatives of the base. A defence without a stand-in is attacked as it is.
 
 Notation:   κ → `kappa`: larger is closer to the defence, and flatter.
 Cost:       each request, with gradient or without, is a query of g. Work on g_κ is the attacker's own: metered, not
