@@ -102,6 +102,15 @@ def test_averages_over_the_dice_of_the_classifier() -> None:
     assert antiadv.attack(toy.model, toy.x, toy.y, "apgd:eot=2,steps=10", ball).fooled.all()
 
 
+def test_of_a_classifier_without_dice_the_mean_is_each_answer() -> None:
+    """So the image that is kept is the same, the last iterate among them, whose margin is compared with means."""
+    net, x = small_net(), torch.rand((8, 3, 8, 8), generator=torch.Generator().manual_seed(0))
+    y = net(x).argmax(1)
+    one, four = (antiadv.attack(net, x, y, f"apgd:steps=1,eot={eot}", antiadv.Linf(0.01)) for eot in (1, 4))
+    assert not one.fooled.all()
+    torch.testing.assert_close(four.images, one.images)
+
+
 def test_starts_on_the_sphere() -> None:
     x = torch.full((5, 3, 6, 4), 0.5)
     for p in NORMS:

@@ -198,4 +198,4 @@ def _scores(oracle: Oracle, z: Tensor, eot: int) -> Tensor:
     s = oracle.scores(z)
     for _ in range(eot - 1):
         s = s + oracle.scores(z)
-    return s
+    return s if eot == 1 else s / eot
