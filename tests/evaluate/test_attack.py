@@ -265,6 +265,28 @@ def test_bad_input_is_named_at_the_door(door: str):
         antiadv.attack(model, x, y, "pgd", Linf(0.1))
 
 
+class Writes(torch.nn.Module):
+    """Normalises its images where they lie, as a transform with `inplace` does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = small_net()
+        self.eval()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.net(x.sub_(0.1))
+
+
+@pytest.mark.parametrize("attack", ["square:steps=3", "pgd:steps=3"])
+@pytest.mark.parametrize("make", [Writes, lambda: antiadv.defences.SmallNoise(Writes(), std=0.01)])
+def test_a_network_that_writes_into_its_images_is_refused(attack: str, make: Callable[[], torch.nn.Module]):
+    """Searched from what it left of them, and judged on it, it fell to images far outside the ball."""
+    x = X.clone()
+    with pytest.raises(BadInput, match=r"leave the images .* as they are; found it writing into them\. Let it work"):
+        antiadv.attack(make(), x, Y, attack, Linf(0.1), batch=1)
+    assert torch.equal(x, X)
+
+
 class Moves(torch.nn.Module):
     """Puts its images where and what its weights are; `fails` instead, for a reason of its own."""
 

@@ -6,6 +6,7 @@
     check_scores(s, x)     [N, K], K ≥ 2 or the data's, finite, no probabilities    one synchronisation
     check_slope(s)         scores through which gradients flow                      costs nothing
     fitting(f, x)          why f fails on x, where x is elsewhere or of another kind
+    untouched(x)           what f does to x but look at it
 
 Each failure is a `BadInput` of one sentence: what was asked, what was found, what to do.
 """
@@ -139,6 +140,23 @@ def fitting(model: nn.Module, x: Tensor) -> Iterator[None]:
         if (sentence := _misfit(model, x, reason)) is None:
             raise
         raise BadInput(sentence) from error
+
+
+@contextlib.contextmanager
+def untouched(x: Tensor) -> Iterator[None]:
+    """Inside, a network that writes into its images is refused: every later answer would be about other ones."""
+    before = _writes(x)
+    yield
+    if _writes(x) != before:
+        raise BadInput(
+            "the classifier must leave the images that it is given as they are; found it writing into them. "
+            "Let it work on its own, for example with x = x - mean in place of x.sub_(mean)."
+        )
+
+
+def _writes(x: Tensor) -> int:
+    """How often it was written into, which torch counts, but for tensors made in inference mode."""
+    return 0 if x.is_inference() else x._version
 
 
 def _misfit(model: nn.Module, x: Tensor, reason: str) -> str | None:

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from antiadv import attacks
 from antiadv.core.attack import Attack, check_attack
 from antiadv.core.defence import base_of, check_dice
-from antiadv.core.door import check_base, check_images, check_labels, check_scores, check_whole, fitting
+from antiadv.core.door import check_base, check_images, check_labels, check_scores, check_whole, fitting, untouched
 from antiadv.core.draws import Draws
 from antiadv.core.engine import Eager, Engine
 from antiadv.core.errors import BadInput
@@ -87,7 +87,7 @@ def confront(
         def judged(images: Tensor, engine: Engine) -> Look:
             return look(model, images, engine, dice.fold(JUDGE), looks)
 
-        with fitting(model, x):
+        with fitting(model, x), untouched(x):
             clean = judged(x, judge)
         for s in clean.scores:
             check_scores(s, x, y, ids, classes)
