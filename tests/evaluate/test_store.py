@@ -205,6 +205,23 @@ def test_an_edited_file_is_named_and_refused(tmp_path: Path, what: str):
         store.receipts(CELL)
 
 
+def test_a_receipt_of_a_later_version_is_named_and_refused(tmp_path: Path):
+    """Its records may be today's; what it says more of is not known here."""
+
+    class Later:
+        def json(self) -> dict[str, object]:
+            return {**RECEIPT.json(), "watts": 300}
+
+    store = Store(tmp_path)
+    path = store.append(CELL, [record(0)], Later())  # type: ignore[arg-type]
+    for read in (store.read, store.receipts, store.prepare):
+        with pytest.raises(
+            StoreMismatch, match=r"receipt that this version cannot read.*watts.*version that wrote"
+        ) as e:
+            read(CELL)
+        assert str(path) in str(e.value)
+
+
 def test_a_file_cut_anywhere_is_refused(tmp_path: Path):
     store = fill(tmp_path, range(3))
     (path,) = shard_files(tmp_path)

@@ -189,7 +189,13 @@ class Store:
         records = records_of(unpacked(columns, header["records"]), header["records"])
         if path.name != _name(records) + _RECORDS:
             raise StoreMismatch(f"{path} was renamed: it holds {_name(records)}. Give it that name, or delete it.")
-        return records, Receipt(**header["receipt"])
+        try:
+            return records, Receipt(**header["receipt"])
+        except TypeError as error:
+            raise StoreMismatch(
+                f"{path} has a receipt that this version cannot read ({error}). "
+                "Read it with the version that wrote it, or use another store folder."
+            ) from None
 
     # ---------------------------------------------------------------- writing
 
