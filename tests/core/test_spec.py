@@ -106,6 +106,7 @@ def test_defaults_are_left_out_or_filled_in() -> None:
         ("outer:stps=3", "no option 'stps'; did you mean steps"),
         ("outer:steps=three", "whole number"),
         ("outer:steps=3.5", "whole number"),
+        ("outer:steps=1_", "whole number"),
         ("outer:share=8/0", "not a number"),
         ("outer:share=nan", "not a number"),
         ("outer:on=yes", "true or false"),

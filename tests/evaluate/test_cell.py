@@ -6,11 +6,13 @@ from __future__ import annotations
 import dataclasses
 import shlex
 
+import numpy as np
 import pytest
 import torch
 
 import antiadv
 from antiadv.attacks.white_box.pgd import PGD
+from antiadv.core.draws import Draws
 from antiadv.core.errors import AccessDenied, BadInput, BadSpec
 from antiadv.core.threat import Access
 from antiadv.defences.anti_adversary import AntiAdversary
@@ -129,7 +131,9 @@ def test_samples_are_read(said: str, samples: range):
     assert parse_samples(said) == samples
 
 
-@pytest.mark.parametrize("said", ["", ":", "a", "3:x", "5:5", "3:1", "-3:2", "-1", "0", "0:1:2", "1.5", "5:"])
+@pytest.mark.parametrize(
+    "said", ["", ":", "a", "3:x", "5:5", "3:1", "-3:2", "-1", "0", "0:1:2", "1.5", "5:", f"0:{10**30}"]
+)
 def test_samples_that_name_nothing_are_refused(said: str):
     with pytest.raises(BadInput, match=r"samples .*0:100") as error:
         parse_samples(said)
@@ -199,6 +203,19 @@ def test_duplicates_are_planned_once():
 def test_a_shard_holds_at_least_one(shard: int):
     with pytest.raises(BadInput, match=f"at least one sample; found {shard}"):
         plan([cell()], lambda _: set(), shard)
+
+
+def test_a_shard_is_a_whole_number():
+    with pytest.raises(BadSpec, match=r"shard must be a whole number; found 2\.5"):
+        plan([cell()], lambda _: set(), 2.5)  # type: ignore[arg-type]
+
+
+def test_a_seed_of_numpy_is_a_seed():
+    """A loop over `numpy.arange(3)` gives such, and they failed on the way to the dice and to the key."""
+    assert cell(seed=np.int64(3)).key == cell(seed=3).key
+    ids = torch.arange(5)
+    for seed in (np.int64(3), np.int32(-1)):
+        assert torch.equal(Draws.of(seed, ids).keys, Draws.of(int(seed), ids).keys)
 
 
 # ---------------------------------------------------------------- one shard

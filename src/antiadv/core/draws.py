@@ -59,7 +59,7 @@ class Draws:
     @classmethod
     def of(cls, seed: int, ids: Tensor) -> Draws:
         """The dice of these samples: `ids` are their stable numbers in the data set, not their places in a batch."""
-        seed = _signed(seed % (1 << 64))
+        seed = _signed(int(seed) % (1 << 64))  # a number of numpy has no more digits than that
         return cls(_mix_(_mix_(ids.long() * _PHI + seed) + _PHI))
 
     def __len__(self) -> int:

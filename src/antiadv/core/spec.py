@@ -191,7 +191,7 @@ def _value(text: str, annotation: Any, registry: Registry, kind: str, where: str
             raise BadSpec(f"{where} is true or false; found {text!r}")
         return text == "true"
     if annotation is int:
-        if not re.fullmatch(r"[+-]?\d[\d_]*", text):
+        if not re.fullmatch(r"[+-]?\d+(_\d+)*", text):
             raise BadSpec(f"{where} is a whole number; found {text!r}")
         return int(text)
     if annotation is float:

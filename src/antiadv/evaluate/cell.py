@@ -114,9 +114,10 @@ def parse_samples(said: str) -> range:
     start, colon, stop = said.partition(":")
     try:
         value = range(int(start or 0), int(stop)) if colon else range(int(start))
-    except ValueError:
+        count = len(value)
+    except (ValueError, OverflowError):
         raise BadInput(f"samples are written START:STOP, for example 0:100; found {said!r}.") from None
-    if len(value) == 0 or value.start < 0:
+    if count == 0 or value.start < 0:
         raise BadInput(f"samples must name at least one, from 0 on, for example 0:100; found {said!r}.")
     return value
 

@@ -77,11 +77,12 @@ def make_cell(
     check_precision(precision)
     check_looks(looks)
     looks = looks if rolls else LOOKS
-    return Cell(data, dataset.digest, model, weights, normal, said, threat, samples, seed, precision, looks)
+    return Cell(data, dataset.digest, model, weights, normal, said, threat, samples, int(seed), precision, looks)
 
 
 def plan(cells: Iterable[Cell], done: Callable[[Cell], Set[int]], shard: int) -> list[Job]:
     """What is missing, cut into jobs. Cells that ask for the same samples twice are planned once."""
+    check_whole(shard=shard)
     if shard < 1:
         raise BadInput(f"a shard needs at least one sample; found {shard}. Give for example --shard 250.")
     planned: dict[str, set[int]] = {}
