@@ -113,6 +113,22 @@ def backwards(run: Callable[[Job], Result], jobs: Iterable[Job]) -> Iterator[Res
 # ---------------------------------------------------------------- runners and resumption
 
 
+@pytest.mark.parametrize("defence", ["none", "anti_adversary:steps=1,step_size=0.1+0.1+0.1"])
+def test_where_gradients_are_off(tmp_path: Path, defence: str):
+    """As for a batch in hand: a cell may be made and run by whoever is in inference mode."""
+
+    def records(root: Path) -> list[Record]:
+        here = World("cpu")
+        words = {"model": "compact:trades", "threat": THREAT, "world": here, "defence": defence}
+        made = cell("pgd:steps=2", range(3), **words)
+        evaluate([made], root, world=here)
+        return Store(root).read(made)
+
+    with torch.inference_mode():
+        inside = records(tmp_path / "inside")
+    assert inside == records(tmp_path / "outside")
+
+
 def test_results_may_come_in_any_order(tmp_path: Path, unbroken):
     cells = [asked("pgd:steps=5", d) for d in DEFENCES]
     found = run(tmp_path, cells, shard=70, runner=backwards)

@@ -68,8 +68,9 @@ class Work:
 
     def __call__(self, job: Job) -> Done:
         try:
-            engine = self.world.engine(job.cell.precision, self.batch)
-            result = run_shard(job, self.world, engine, self._seen(job))
+            with torch.inference_mode(False):  # whoever calls may be in it, and there are no gradients inside
+                engine = self.world.engine(job.cell.precision, self.batch)
+                result = run_shard(job, self.world, engine, self._seen(job))
         except (Exception, SystemExit) as error:  # a network that calls sys.exit has failed, and ends no night
             trace, foreign = "".join(traceback.format_exception(error)), not isinstance(error, AntiadvError)
             return Failure(job, self._sentence(job, error), trace, foreign)

@@ -59,16 +59,18 @@ class World:
 
     def model(self, text: str) -> nn.Module:
         if self._last is None or self._last[0] != text:
-            net = self._given[text] if text in self._given else models.load(text)
-            check_base(net)
-            self._last = (text, net.to(self.device))
+            with torch.inference_mode(False):  # weights that are made in it pass no gradients on, ever
+                net = self._given[text] if text in self._given else models.load(text)
+                check_base(net)
+                self._last = (text, net.to(self.device))
         return self._last[1]
 
     def defended(self, model: str, defence: str) -> nn.Module:
         """The same object for the same words, so that what was captured of it serves the next shard too."""
         base = self.model(model)
         if self._defended is None or self._defended[0] != defence or self._defended[1] is not base:
-            self._defended = (defence, base, defences.wrap(defence, base))
+            with torch.inference_mode(False):
+                self._defended = (defence, base, defences.wrap(defence, base))
         return self._defended[2]
 
     def engine(self, precision: str = "float32", batch: int = 256) -> Fast:
