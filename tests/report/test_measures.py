@@ -234,6 +234,7 @@ def test_the_ratio_of_medians_is_exact_or_a_bound():
     assert query_ratio(never, quick, BALL) == Ratio(0.1, "less")
     assert query_ratio(never, never, BALL) is None
     assert query_ratio(queried((0, True)), slow, BALL) is None
+    assert query_ratio(never, queried((0, True), (0, True), (100, False)), BALL) is None, "less than 0 times is none"
     assert [str(Ratio(2.04)), str(Ratio(10, "more")), str(Ratio(0.5, "less"))] == ["2", "> 10", "< 0.5"]
     assert [str(Ratio(447.6)), str(Ratio(12345.0))] == ["450", "12000"]
     assert [str(Ratio(447.6, "more")), str(Ratio(0.101, "less"))] == ["> 440", "< 0.11"]  # rounded, a bound must hold

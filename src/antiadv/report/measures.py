@@ -265,7 +265,7 @@ def soonest_ratio(first: Sequence[Sequence[Record]], second: Sequence[Sequence[R
         return Ratio(most / before.value, "more") if most >= before.value else None
     if after.value is not None:
         most = _all_tried(first, both)
-        return Ratio(after.value / most, "less") if most and after.value <= most else None
+        return Ratio(after.value / most, "less") if 0 < after.value <= most else None  # nothing is less than 0
     return None
 
 
