@@ -449,11 +449,12 @@ def test_records_are_the_same_in_any_batch_order_and_shard(name: str, attack: st
     ("outer", "todo"),
     [
         (AntiAdversary, r"Wrap them the other way round: SmallNoise\(AntiAdversary\(f\)\)\."),
-        (lambda f: RoundedScores(AntiAdversary(f)), "found SmallNoise behind AntiAdversary"),
+        (lambda f: RoundedScores(AntiAdversary(f)), "found SmallNoise inside AntiAdversary"),
         (ResizePad, "Keep one of the two"),
+        (lambda f: nn.Sequential(f).eval(), r"found SmallNoise inside Sequential\. Put it in front"),
     ],
 )
-def test_what_rolls_dice_behind_another_defence_is_refused(outer: Callable[[nn.Module], nn.Module], todo: str) -> None:
+def test_what_rolls_dice_inside_another_module_is_refused(outer: Callable[[nn.Module], nn.Module], todo: str) -> None:
     """Nobody hands it its dice there: the same run would end elsewhere, and the judge would look once."""
     toy = halfspace(math.inf)
     with pytest.raises(BadInput, match=todo):

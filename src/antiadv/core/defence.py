@@ -80,17 +80,23 @@ class Randomised(Defence):
 
 
 def check_dice(model: nn.Module) -> None:
-    """Whether dice reach whatever rolls them: behind another defence it would roll its own, others at every call."""
-    while isinstance(model, Defence):
-        inner = model.base
-        if isinstance(inner, Defence) and inner.randomised:
-            outer, name = type(model).__name__, type(inner).__name__
-            todo = "Keep one of the two." if model.randomised else f"Wrap them the other way round: {name}({outer}(f))."
-            raise BadInput(
-                "a defence that rolls dice must be the outermost, where they are handed in; "
-                f"found {name} behind {outer}. {todo}"
-            )
-        model = inner
+    """Whether dice reach whatever rolls them: inside another module it would roll its own, others at every call."""
+    for outer in model.modules():
+        for inner in outer.children():
+            if isinstance(inner, Defence) and inner.randomised:
+                raise BadInput(
+                    "a defence that rolls dice must be the outermost, where they are handed in; "
+                    f"found {type(inner).__name__} inside {type(outer).__name__}. {_outwards(inner, outer)}"
+                )
+
+
+def _outwards(inner: Defence, outer: nn.Module) -> str:
+    """What to do with a defence that rolls dice inside another module."""
+    if not isinstance(outer, Defence):
+        return "Put it in front of that."
+    if outer.randomised:
+        return "Keep one of the two."
+    return f"Wrap them the other way round: {type(inner).__name__}({type(outer).__name__}(f))."
 
 
 def climbs(model: nn.Module) -> bool:
