@@ -387,6 +387,14 @@ def test_several_threats_are_told_apart(tmp_path: Path):
     assert "gradients (pgd in linf:4/255);" in sentence(tmp_path)
 
 
+def test_a_gain_in_a_ball_without_an_adaptive_attack_is_said_to_have_none(tmp_path: Path):
+    pair(tmp_path, "pgd", 30, 10, threat="linf:2/255")
+    pair(tmp_path, "transfer", 30, 30, threat="linf:4/255")
+    assert sentence(tmp_path).endswith("; no adaptive attack was run in linf:2/255.")
+    pair(tmp_path, "transfer", 30, 30, threat="linf:2/255")
+    assert "was run" not in sentence(tmp_path)
+
+
 def test_each_configuration_of_a_defence_has_its_own_sentence(tmp_path: Path):
     put(tmp_path, square(), 30)
     for defence in (ANTI, f"{ANTI}:steps=3"):

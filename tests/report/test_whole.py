@@ -251,6 +251,8 @@ def test_the_defence_before_the_most_networks_speaks():
     few = dataclasses.replace(found[-1], gain=Difference(0.0, -0.2, 0.2, 0, 0, 1.0, 8))
     said = "(2 networks), on 1 network with too few samples to tell it from none."
     assert headline([dataclasses.replace(few, model="n"), found[-1]])[0].endswith(said)
+    wide = dataclasses.replace(found[1], ball=Linf(0.2))
+    assert headline([*found, wide])[0].endswith("; on 1 network some gains are in a ball without an adaptive attack.")
     assert headline([]) == []
 
 

@@ -89,4 +89,7 @@ def _sentence(defence: str, group: Sequence[Level]) -> str:
         end = f", on {_counted(thin)} with too few samples to tell it from none"
     else:
         end = f": {NO_ANSWER}"
-    return f"{said}; against {WHO[Access.INTERNALS]} it gains {_span(knowing)} points ({_counted(knowing)}){end}."
+    tried = {(part.data, part.model, part.ball) for part in knowing}
+    alone = [part for part in group if (part.data, part.model, part.ball) not in tried]
+    more = f"; on {_counted(alone)} some gains are in a ball without an adaptive attack" if alone else ""
+    return f"{said}; against {WHO[Access.INTERNALS]} it gains {_span(knowing)} points ({_counted(knowing)}){end}{more}."

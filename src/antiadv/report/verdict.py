@@ -164,7 +164,9 @@ def _sentence(model: str, defence: str, found: Sequence[Level], clean: Differenc
         return f"{first}; no adaptive attack was run, so this says nothing of an attacker who knows the defence."
     last = min(adaptive, key=lambda part: part.gain.value)
     g = last.gain
-    return f"{first}; against {WHO[Access.INTERNALS]} {name(last)} it gains {_points(g)}{_comment(g)}."
+    known = f"{first}; against {WHO[Access.INTERNALS]} {name(last)} it gains {_points(g)}{_comment(g)}"
+    untried = dict.fromkeys(str(part.ball) for part in found if part.ball not in {a.ball for a in adaptive})
+    return f"{known}; no adaptive attack was run in {_listed(list(untried))}." if untried else f"{known}."
 
 
 def _points(g: Difference, signed: bool = True) -> str:
