@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Callable
 
 import pytest
@@ -193,6 +194,19 @@ class Answer(torch.nn.Module):
         return self.row.repeat(len(x), 1) + 0 * x.flatten(1).sum(1, keepdim=True)
 
 
+class Cut(torch.nn.Module):
+    """Weights that learn, behind images that it cuts off: its scores know a way back, which does not lead to them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = torch.nn.Linear(48, 2)
+        self.eval()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self.head((255 * x).byte().float().flatten(1) / 255)
+        return scores
+
+
 class Around(torch.nn.Module):
     """The toy's scores, changed by a function before they are returned."""
 
@@ -217,6 +231,7 @@ DOORS = {
     "scores by name": (lambda: (Around(lambda s: {"logits": s}), TOY.x, TOY.y), "found dict.*Wrap"),
     "labels for scores": (lambda: (Around(lambda s: s.argmax(1)), TOY.x, TOY.y), r"found \(6,\).*Wrap"),
     "no gradients": (lambda: (Around(torch.Tensor.detach), TOY.x, TOY.y), "pass gradients on.*found.*Keep to torch"),
+    "gradients for its weights alone": (lambda: (Cut(), X, Y), "pass gradients on.*found.*Keep to torch"),
     "integer images": (lambda: (TOY.model, (X * 255).byte(), Y), "floating point.*uint8.*Divide bytes by 255"),
     "too bright": (lambda: (TOY.model, X + 0.6, Y), r"in \[0, 1\].*found \[1.1, 1.1\].*normalisation inside"),
     "too dark": (lambda: (TOY.model, X - 0.6, Y), r"in \[0, 1\].*found \[-0.1, -0.1\].*normalisation inside"),
@@ -226,6 +241,7 @@ DOORS = {
     "training mode": (lambda: (Answer(0.0, 1.0).train(), X, Y), r"evaluation mode.*training mode.*\.eval\(\)"),
     "a function": (lambda: (lambda x: x, X, Y), r"nn\.Module.*function.*Wrap"),
     "one column": (lambda: (Answer(2.0), X, Y), r"one score per class.*single column.*torch\.cat"),
+    "images without numbers": (lambda: (small_net(), X.to("meta"), Y), "must hold numbers.*meta"),
     "softmax": (lambda: (Answer(0.25, 0.75), X, Y), "logits.*probabilities.*Remove the softmax"),
     "NaN scores": (lambda: (Answer(math.nan, 1.0), X, Y), "finite.*2 of 2.*sample 0.*Check the weights"),
     "infinite scores": (lambda: (Answer(math.inf, 1.0), X, Y), "finite.*2 of 2"),
@@ -285,6 +301,23 @@ def test_a_network_that_writes_into_its_images_is_refused(attack: str, make: Cal
     with pytest.raises(BadInput, match=r"leave the images .* as they are; found it writing into them\. Let it work"):
         antiadv.attack(make(), x, Y, attack, Linf(0.1), batch=1)
     assert torch.equal(x, X)
+
+
+def test_weights_that_learn_do_not_hide_that_no_gradient_comes_back():
+    with pytest.raises(BadInput, match=r"pass gradients on.*Keep to torch"):
+        antiadv.AntiAdversary(Cut())(X)
+    with pytest.raises(BadInput, match=r"pass gradients on.*Keep to torch"):
+        antiadv.attack(Cut(), X, Y, "fab", Linf(0.1))
+
+
+def test_what_a_binary_classifier_is_told_keeps_its_probabilities():
+    with pytest.raises(BadInput) as error:
+        antiadv.attack(Answer(2.0), X, Y, "pgd", Linf(0.1))
+    told = re.search(r"return (torch\.cat\(.*?, 1\))", str(error.value))
+    assert told is not None
+    v = torch.tensor([[-3.0], [0.5]])
+    made = eval(told[1], {"torch": torch, "v": v})
+    torch.testing.assert_close(made.softmax(1)[:, 1:], v.sigmoid())
 
 
 class Moves(torch.nn.Module):

@@ -5,6 +5,7 @@
     check_labels(y, x)     whole numbers, one per image
     check_scores(s, x)     [N, K], K ≥ 2 or the data's, finite, no probabilities    one synchronisation
     check_slope(s)         scores through which gradients flow                      costs nothing
+    arrived(g)             a gradient that came back to the images                  costs nothing
     fitting(f, x)          why f fails on x, where x is elsewhere or of another kind
     untouched(x)           what f does to x but look at it
 
@@ -23,6 +24,10 @@ from torch import Tensor, nn
 
 from antiadv.core.errors import AntiadvError, BadInput, BadSpec
 
+NO_WAY = (
+    "the classifier must pass gradients on to its images; found scores that autograd knows no way back from. "
+    "Keep to torch inside it, without detach or no_grad, or use what sees scores or labels only."
+)
 ROUNDING = 1e-5  # images that went through a resize or a normalise-and-back overshoot [0, 1] by less than this
 
 
@@ -49,6 +54,8 @@ def check_images(x: Tensor) -> None:
     check_float(x)
     if x.numel() == 0:
         return
+    if x.is_meta:
+        raise BadInput("images must hold numbers; found them on the device meta. Make them on another.")
     low, high = (v.item() for v in torch.stack(torch.aminmax(x.detach())))
     if not (low >= -ROUNDING and high <= 1 + ROUNDING):  # also true of NaN
         raise BadInput(f"images must lie in [0, 1]; found [{low:.4g}, {high:.4g}]. {_remedy(low, high)}")
@@ -83,7 +90,7 @@ def check_shape(s: Tensor, x: Tensor) -> None:
     if s.shape[1] < 2:
         raise BadInput(
             "the classifier must return one score per class; found a single column. "
-            "For a binary classifier with logit v return torch.cat([-v, v], 1)."
+            "For a binary classifier with logit v return torch.cat([-v / 2, v / 2], 1): softmax is then its sigmoid."
         )
 
 
@@ -119,10 +126,14 @@ def check_scores(
 def check_slope(s: Tensor) -> None:
     """Whether autograd can go back from these scores to the images they were made of."""
     if not s.requires_grad:
-        raise BadInput(
-            "the classifier must pass gradients on to its images; found scores that autograd knows no way back from. "
-            "Keep to torch inside it, without detach or no_grad, or use what sees scores or labels only."
-        )
+        raise BadInput(NO_WAY)
+
+
+def arrived(g: Tensor | None) -> Tensor:
+    """A gradient asked for with `allow_unused`: scores may know a way to weights that learn, and none to images."""
+    if g is None:
+        raise BadInput(NO_WAY)
+    return g
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from antiadv.core.door import check_shape, check_slope
+from antiadv.core.door import arrived, check_shape, check_slope
 from antiadv.core.draws import Draws
 from antiadv.core.losses import Loss
 
@@ -82,8 +82,9 @@ def slope(model: nn.Module, z: Tensor, draws: Draws | None, loss: Loss, *targets
         z = z.clone().requires_grad_()
         s = answer(model, z, draws)
         check_slope(s)
-        (g,) = torch.autograd.grad(loss(s, *targets).sum(), z)  # the only sum over samples in the house
-    return s.detach(), g
+        total = loss(s, *targets).sum()  # the only sum over samples in the house
+        (g,) = torch.autograd.grad(total, z, allow_unused=True)
+    return s.detach(), arrived(g)
 
 
 def slopes(model: nn.Module, z: Tensor, draws: Draws | None) -> tuple[Tensor, Tensor]:
@@ -93,8 +94,8 @@ def slopes(model: nn.Module, z: Tensor, draws: Draws | None) -> tuple[Tensor, Te
         s = answer(model, z, draws)
         check_slope(s)
         each = s.sum(0).unbind()  # samples stand alone, so ∂ Σ_n s_nk / ∂z_n is sample n's own gradient
-        rows = [torch.autograd.grad(e, z, retain_graph=e is not each[-1])[0] for e in each]
-    return s.detach(), torch.stack(rows, 1)
+        rows = [torch.autograd.grad(e, z, retain_graph=e is not each[-1], allow_unused=True)[0] for e in each]
+    return s.detach(), torch.stack([arrived(row) for row in rows], 1)
 
 
 def _join(parts: list[Tensor]) -> Tensor:

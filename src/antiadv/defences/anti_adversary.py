@@ -24,7 +24,7 @@ from torch.nn import functional as F
 
 from antiadv.core.ball import per_row
 from antiadv.core.defence import Defence
-from antiadv.core.door import check_float, check_shape, check_slope
+from antiadv.core.door import arrived, check_float, check_shape, check_slope
 from antiadv.core.errors import BadInput
 
 
@@ -107,8 +107,8 @@ class AntiAdversary(Defence):
         s = self._classify(z)
         check_slope(s)
         y = s.detach().argmax(1) if y is None else y
-        (g,) = torch.autograd.grad(_ce(s, y), z)
-        return g, y
+        (g,) = torch.autograd.grad(_ce(s, y), z, allow_unused=True)
+        return arrived(g), y
 
     def _moved(self, x: Tensor, gamma: Tensor | None) -> Tensor:
         """A tensor of its own, which a base may write into, and which takes part in autograd though x may not."""
