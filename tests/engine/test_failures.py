@@ -3,6 +3,7 @@ the run ends with one sentence that names the shard, the sample and what to do. 
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from torch import nn
 
 from antiadv.cli.__main__ import main
 from antiadv.core.errors import Unfinished
-from antiadv.evaluate import Progress, Store, evaluate
+from antiadv.evaluate import Progress, Store, World, evaluate
 from antiadv.evaluate.cell import Job
 from antiadv.evaluate.work import Failure, Work, complaint, name_samples
 from tests.engine.misfits import Hungry, Leaves, NotANumber, Raises, Touchy, world_of
@@ -108,6 +109,10 @@ def test_work_on_a_cell_that_cannot_be_loaded_is_a_failure():
     done = Work(world_of(Broken().eval()))(Job(ASKED, (4,)))
     assert isinstance(done, Failure)
     assert done.sentence.startswith("RuntimeError: no such device. Mend what raised it")
+    lost = Work(World("cpu"))(Job(dataclasses.replace(ASKED, model="nobody"), (4,)))
+    assert isinstance(lost, Failure)
+    assert lost.sentence.startswith("unknown model 'nobody'")
+    assert lost.sentence.endswith("file."), "more is said behind it"
 
 
 def test_the_command_line_says_it_in_one_line_and_keeps_the_rest(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

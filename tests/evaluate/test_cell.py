@@ -236,6 +236,21 @@ def test_a_world_keeps_what_it_loaded_and_refuses_what_is_not_ready():
     training = World("cpu", models={"toys:raw": small_net().train()})
     with pytest.raises(BadInput, match="evaluation mode"):
         training.model("toys:raw")
+    empty = World("cpu", models={"toys:empty": small_net().to("meta")})
+    with pytest.raises(BadInput, match=r"toys:empty has no weights.*meta"):
+        empty.model("toys:empty")
+
+
+@pytest.mark.parametrize("name", ["resnet18", "wrn28-10:mine", "file"])
+def test_a_network_in_hand_does_not_go_by_the_name_of_another(name: str):
+    here = World("cpu", models={name: small_net()})
+    with pytest.raises(BadInput, match=f"a name of its own; found '{name}'.*Call it otherwise"):
+        make_cell(model=name, attack="pgd", threat="linf:8/255", samples=range(2), world=here)
+
+
+def test_a_misspelt_name_is_answered_with_those_in_hand():
+    with pytest.raises(BadSpec, match=r"unknown model 'mime'.*in hand.*'mine'"):
+        World("cpu", models={"mine": small_net()}).model("mime")
 
 
 @pytest.mark.parametrize("device", ["nonsense", "cuda:77"])

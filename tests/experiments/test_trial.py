@@ -201,6 +201,8 @@ def test_bad_input_is_said_at_the_door():
         antiadv.verdict(net, x, y, "none")
     with pytest.raises(BadInput, match="needs some time"):
         antiadv.verdict(net, x, y, minutes=0)
+    with pytest.raises(BadInput, match="number of minutes; found '5'"):
+        antiadv.verdict(net, x, y, minutes="5")  # type: ignore[arg-type]
 
 
 def test_the_cost_of_an_answer():

@@ -54,6 +54,7 @@ def make_cell(
                 "for what is in hand, or give it a name in an antiadv.World."
             )
     world = World() if world is None else world
+    world.check_name(model)
     attack = attacks.parse(attack) if isinstance(attack, str) else attack
     check_kind(attack)
     threat = make_threat(threat, attack)

@@ -98,7 +98,7 @@ class Work:
     def _sentence(self, job: Job, error: BaseException) -> str:
         """Our own errors speak for themselves; of others we say what they are, and on which samples alone they come."""
         if isinstance(error, AntiadvError):
-            return str(error)
+            return f"{str(error).rstrip('.')}."  # some end without a stop, and another sentence follows
         said = (str(error).strip() or "no message").splitlines()[0].rstrip(".")
         bad = self._culprits(job)
         found = f"{type(error).__name__}: {said}"

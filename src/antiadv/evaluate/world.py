@@ -17,7 +17,7 @@ from torch import nn
 
 from antiadv import data, defences, models
 from antiadv.core.door import check_base
-from antiadv.core.errors import BadInput
+from antiadv.core.errors import BadInput, BadSpec
 from antiadv.data.dataset import Dataset
 from antiadv.evaluate.speed import Fast, engine
 
@@ -60,10 +60,29 @@ class World:
     def model(self, text: str) -> nn.Module:
         if self._last is None or self._last[0] != text:
             with torch.inference_mode(False):  # weights that are made in it pass no gradients on, ever
-                net = self._given[text] if text in self._given else models.load(text)
+                net = self._given[text] if text in self._given else self._loaded(text)
                 check_base(net)
+                if any(t.is_meta for t in (*net.parameters(), *net.buffers())):
+                    raise BadInput(f"{text} has no weights: some of it is on the device meta. Load them first.")
                 self._last = (text, net.to(self.device))
         return self._last[1]
+
+    def check_name(self, text: str) -> None:
+        """A network in hand must not go by the name of another: a report would call it that one, in its normal form."""
+        if text in self._given and (name := text.partition(":")[0].strip()) in models.MODELS:
+            raise BadInput(
+                f"a network in hand needs a name of its own; found {text!r}, and {name} is one of the library's. "
+                "Call it otherwise, for example mine."
+            )
+
+    def _loaded(self, text: str) -> nn.Module:
+        try:
+            return models.load(text)
+        except BadSpec as error:
+            if not self._given:
+                raise
+            here = ", ".join(map(repr, self._given))
+            raise BadSpec(f"{error}; in hand, by the names this World was given: {here}") from error
 
     def defended(self, model: str, defence: str) -> nn.Module:
         """The same object for the same words, so that what was captured of it serves the next shard too."""

@@ -231,6 +231,8 @@ def verdict(
     """
     check_images(x)
     check_labels(y, x)
+    if not isinstance(minutes, (int, float)):
+        raise BadInput(f"a trial takes a number of minutes; found {minutes!r}. Give for example 5.")
     if len(x) == 0:
         raise BadInput("a verdict needs images and a label for each; found none. Pass at least one.")
     if defence == defences.BARE:
