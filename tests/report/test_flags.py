@@ -9,8 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
-from antiadv.evaluate import Store
+from antiadv import models
+from antiadv.evaluate import Store, World, evaluate, make_cell
 from antiadv.evaluate.cell import Record
 from antiadv.report.flags import RULES, flags
 from antiadv.report.table import Row, make_row, rows
@@ -189,10 +191,56 @@ def test_changes_with_draw(torn: int, fires: bool, when: str):
     assert names(of("pgd", records)) == ["changes_with_draw"] * fires
 
 
+@pytest.mark.parametrize(
+    ("untouched", "fires"),
+    [
+        ({"clean": 5, "attacked": 5}, False),
+        ({"clean": 5, "attacked": 6}, True),
+        ({"clean": 5, "attacked": 5, "base_clean": 5, "base_attacked": 6}, True),
+        ({"clean": 5, "attacked": 6, "queries": 1}, False),  # it was asked about, and may have been moved
+        ({"clean": 5, "attacked": 6, "distance": 0.01}, False),
+    ],
+)
+def test_changes_with_look(untouched: dict[str, float], fires: bool):
+    whole = {"queries": 0, "distance": 0.0, "base_clean": 5, "base_attacked": untouched["attacked"]}
+    found = [
+        flag
+        for flag in flags([of("pgd", [record(0, queries=3), record(1, **whole | untouched)])])
+        if "look" in flag.name
+    ]
+    assert len(found) == fires
+    for flag in found:
+        assert dict(flag.numbers) == {"turned": 1, "n": 1}
+        assert "1 of 1 images that nobody had changed" in flag.sentence
+        assert "sample 1" in flag.sentence
+
+
+def test_a_network_with_dice_of_its_own_is_found_out(tmp_path: Path):
+    """And one without is not: of the same images, the same weights."""
+    for dice in (True, False):
+        world = World("cpu", models={"mine": Dropping(dice)})
+        asked = make_cell(model="mine", attack="pgd:steps=2", threat="linf:4/255", samples=range(60), world=world)
+        evaluate([asked], tmp_path / str(dice), world=world)
+        assert ("changes_with_look" in {f.name for f in flags(rows(Store(tmp_path / str(dice))))}) == dice
+
+
+class Dropping(torch.nn.Module):
+    """Drops half of what it sees, in training or not."""
+
+    def __init__(self, dice: bool) -> None:
+        super().__init__()
+        self.net, self.dice = models.load("compact:trades"), dice
+        self.eval()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        s: torch.Tensor = self.net(torch.nn.functional.dropout(x, 0.5) if self.dice else x)
+        return s
+
+
 @pytest.mark.parametrize("when", ["base_clean", "base_attacked"])
 def test_labels_differ(when: str):
     def records(count: int) -> list[Record]:
-        return [record(i, **({when: 7} if i < count else {})) for i in range(200)]
+        return [record(i, queries=3, **({when: 7} if i < count else {})) for i in range(200)]
 
     (flag,) = flags([of("pgd", records(6))])
     assert flag.name == "labels_differ"

@@ -67,6 +67,15 @@ EXPLAINED = {
         "gradients are those of one draw.",
         "Run the attack through `eot`, with more samples until the accuracy no longer falls.",
     ),
+    "changes_with_look": Explanation(
+        "a sample that is wrong from the start, and so not attacked, has another label when the judge looks at the "
+        "same image again. This is a count, not an estimate.",
+        "The classifier rolls dice without saying so: dropout that `eval()` does not reach, noise of its own, or "
+        "answers that depend on what else is in the batch. It was judged by one look, no run can be made again, and "
+        "its own errors are counted as the attack's.",
+        "Turn the dice off; or make them a defence that says it is `randomised`, which is judged by many looks with "
+        "dice of its own, and attacked through `eot`.",
+    ),
     "labels_differ": Explanation(
         "the defence and the bare classifier give different labels to more than 1 % of the clean, or of the attacked, "
         "images. This is a count, not an estimate.",

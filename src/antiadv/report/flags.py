@@ -147,6 +147,18 @@ def changes_with_draw(rows: Sequence[Row]) -> Iterator[Flag]:
             yield Flag("changes_with_draw", (r.cell,), _numbers(found), f"{said}.")
 
 
+def changes_with_look(rows: Sequence[Row]) -> Iterator[Flag]:
+    """An image that nobody changed has another label at the second look than at the first."""
+    for r in rows:
+        same = [x for x in r.records if x.queries == 0 and x.distance == 0]  # wrong from the start, so not attacked
+        turned = [x for x in same if (x.clean, x.base_clean) != (x.attacked, x.base_attacked)]
+        if turned:
+            said = f"{r.place} gave {len(turned)} of {len(same)} images that nobody had changed another label at the "
+            said = f"{said}second look, the first of them sample {turned[0].sample}, under {_name(r)}."
+            numbers = (("turned", float(len(turned))), ("n", float(len(same))))
+            yield Flag("changes_with_look", (r.cell,), numbers, said)
+
+
 def labels_differ(rows: Sequence[Row]) -> Iterator[Flag]:
     """The defence and the bare classifier give different labels to more than 1 % of the clean or attacked images."""
     for r in rows:
@@ -190,6 +202,7 @@ RULES: dict[str, Callable[[Sequence[Row]], Iterator[Flag]]] = {
         unbounded_attack_fails,
         changes_with_seed,
         changes_with_draw,
+        changes_with_look,
         labels_differ,
         worse_than_bare,
     )
