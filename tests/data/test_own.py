@@ -47,7 +47,7 @@ def test_grey_images_are_images(tmp_path: Path):
         ({"images": X, "labels": Y / 2}, "give one whole number per image"),
         ({"images": X}, "has no partner with the labels"),
         ({"pictures": X, "labels": Y}, "has no partner with the images"),
-        ({"something": X}, "found none in"),
+        ({"something": X}, "Call the arrays images and labels."),
         ({"images": X[..., :2], "labels": Y}, "images are [N, H, W, 1 or 3]"),
         ({"images": X, "labels": Y - 1}, "labels count from 0; found -1"),
         ({"x_train": X, "y_train": Y, "x_test": X, "y_test": Y}, "one pair of images and labels; found"),

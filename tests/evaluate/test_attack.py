@@ -257,6 +257,10 @@ DOORS = {
         r"mostly \[N, C, H, W\]; found shape \(3, 4, 4\), and it fails \(\w+: .*\)\. .*batch of one",
     ),
     "flat images": (lambda: (small_net(), X.flatten(1), Y), r"found shape \(2, 48\), and it fails"),
+    "channels last": (
+        lambda: (small_net(), X.permute(0, 2, 3, 1), Y),
+        r"be \[N, C, H, W\]; found shape \(2, 4, 4, 3\), with the channels last, and it fails .*permute\(0, 3, 1, 2\)",
+    ),
     "images of doubles": (
         lambda: (small_net(), X.double(), Y),
         r"be torch\.float32 as the .* weights are; found torch\.float64, and it fails \(RuntimeError: .*\)\. Convert",

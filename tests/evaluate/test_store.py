@@ -531,7 +531,7 @@ def test_images_follow_their_records_into_order(tmp_path: Path):
 
 
 def test_images_are_kept_only_on_request(tmp_path: Path):
-    evaluate([cell(samples=range(4))], tmp_path, world=world())
+    evaluate(cell(samples=range(4)), tmp_path, world=world())  # one needs no list
     assert not list(tmp_path.rglob("*.safetensors"))
 
 

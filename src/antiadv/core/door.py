@@ -184,6 +184,9 @@ def _misfit(model: nn.Module, x: Tensor, reason: str) -> str | None:
     elif x.ndim != 4:
         asked, found = "be a batch as the classifier takes it, mostly [N, C, H, W]", f"shape {tuple(x.shape)}"
         todo = "Reshape them; a single image is a batch of one"
+    elif x.shape[3] in (1, 3) and x.shape[1] not in (1, 3):
+        asked, found = "be [N, C, H, W]", f"shape {tuple(x.shape)}, with the channels last"
+        todo = "Turn them: x.permute(0, 3, 1, 2)"
     else:
         return None
     return f"images must {asked}; found {found}, and it fails ({reason}). {todo}."

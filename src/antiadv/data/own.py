@@ -23,8 +23,13 @@ def arrays(path: str) -> Dataset:
     if not source.exists():
         raise BadInput(f"{source} does not exist; give an .npz with images and labels, or a folder with both as .npy")
     pairs = read_pairs(source, channels=(1, 3))
-    if len(pairs) != 1:
-        found = "none" if not pairs else ", ".join(pair.title for pair in pairs)
+    if not pairs:
+        raise BadInput(
+            f"a data set is one pair of images and labels; found none by such names in {source}. "
+            "Call the arrays images and labels."
+        )
+    if len(pairs) > 1:
+        found = ", ".join(pair.title for pair in pairs)
         raise BadInput(f"a data set is one pair of images and labels; found {found} in {source}. Keep one there.")
     (pair,) = pairs
     if pair.y.min() < 0:

@@ -104,7 +104,7 @@ def attack(
 
 
 def evaluate(
-    cells: Iterable[Cell],
+    cells: Cell | Iterable[Cell],
     store: Store | str | Path,
     *,
     shard: int = 250,
@@ -129,7 +129,7 @@ def evaluate(
     carry_out = parse_runner(runner) if isinstance(runner, str) else runner
     store = store if isinstance(store, Store) else Store(store)
     world = World() if world is None else world
-    cells = list(cells)
+    cells = [cells] if isinstance(cells, Cell) else list(cells)
     jobs = plan(cells, store.done, shard)
     if keep_images:
         _miss_images(cells, store)
