@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,11 +17,13 @@ from antiadv.core.draws import Draws
 from antiadv.core.errors import AccessDenied, BadInput, BadSpec
 from antiadv.core.threat import Access
 from antiadv.defences.anti_adversary import AntiAdversary
-from antiadv.evaluate import World, make_cell
+from antiadv.evaluate import World, evaluate, make_cell
 from antiadv.evaluate import cell as cells
 from antiadv.evaluate.cell import Job, parse_samples
 from antiadv.evaluate.plan import plan
 from antiadv.evaluate.shard import run_shard
+from antiadv.experiments.whole import whole
+from antiadv.report import report
 from tests.evaluate.probes import MODEL, Chessboard, cell, world
 from tests.toys import small_net
 
@@ -106,6 +109,19 @@ def test_the_command_makes_the_cell_again():
     )
     assert again == dataclasses.replace(made, data="cifar10:test")
     assert (again.key, again.samples) == (made.key, made.samples)
+
+
+def test_no_command_makes_the_cell_of_a_network_in_hand(tmp_path: Path):
+    """It could not be run, and a report that printed it would say it could."""
+    here = World("cpu", models={"mine": small_net()})
+    made = make_cell(model="mine", attack="pgd:steps=1", threat="linf:4/255", samples=range(2), world=here)
+    assert made.command is None
+    evaluate(made, tmp_path, world=here)
+    assert [("key" in row, "command" in row) for row in report(tmp_path).json()["rows"]] == [(True, False)]
+    sources = whole(tmp_path).sources
+    assert [dict(zip(sources.head, line, strict=True))["command"].text for line in sources.lines] == [
+        "in Python, of what is in hand"
+    ]
 
 
 def test_the_command_names_the_samples_from_the_first_on():

@@ -75,8 +75,10 @@ class Cell:
         return key_of(self.identity)
 
     @property
-    def command(self) -> str:
-        """The command that makes this cell's records again."""
+    def command(self) -> str | None:
+        """The command that makes this cell's records again; there is none for a network or images in hand."""
+        if not models.is_known(self.model) or self.data.partition(":")[0].strip() not in data.DATASETS:
+            return None
         said = ["--data", data.canonical(self.data), "--model", models.label(self.model)]
         said += ["--defence", self.defence, "--attack", self.attack, "--threat", str(self.threat)]
         samples = self.samples if self.samples.step > 0 else self.samples[::-1]

@@ -223,7 +223,7 @@ def _made(row: Row, receipts: Sequence[Receipt]) -> tuple[Entry, ...]:
     cell, least = row.cell, min(r.agreement for r in receipts)
     return (
         code(cell.key, place=f"cell-{cell.key}"),
-        code(cell.command),
+        code(cell.command) if cell.command else Entry("in Python, of what is in hand"),
         *(code(digest.removeprefix("sha256:")[:12]) for digest in (cell.weights, cell.images)),
         counted(cell.seed),
         Entry(cell.precision),

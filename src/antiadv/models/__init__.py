@@ -43,6 +43,7 @@ __all__ = [
     "cards",
     "catalogue",
     "digest",
+    "is_known",
     "label",
     "load",
 ]
@@ -77,6 +78,15 @@ def canonical(text: str) -> str:
     rest = read.text(leave_out=("path", "variant")).removeprefix(read.name).removeprefix(":")
     said = [str(read.options[key]) for key in ("variant",) if key in read.options] + [rest] * bool(rest)
     return read.name + (":" + ",".join(said) if said else "")
+
+
+def is_known(text: str) -> bool:
+    """Whether `load` could look for it: a name of its own table, or an import path; that of a network in hand is not.
+
+    >>> [is_known(text) for text in ("compact:trades", "my.module:make", "mine")]
+    [True, True, False]
+    """
+    return text.partition(":")[0].strip() in MODELS or _is_import_path(text)
 
 
 def label(text: str) -> str:

@@ -93,7 +93,8 @@ class Row:
     def json(self) -> dict[str, Any]:
         said = words(self.cell)
         if self.cell.data != IN_HAND:
-            said |= {"key": self.cell.key, "command": self.cell.command}
+            said |= {"key": self.cell.key}
+            said |= {"command": command} if (command := self.cell.command) else {}
         numbers = {k: _plain(getattr(self, k)) for k in ("clean", "robust", "gain", "ratio")}
         return {**said, **numbers, "median_queries": self.queries}
 
