@@ -75,8 +75,11 @@ def command(
         show.print_json({"store": str(store), **found.json()})
     else:
         *others, last = found.sentences
-        todo = "run again to add samples" if taken.stop < asked.stop else "name more --samples to add to them"
-        todo = "these are all the samples there are" if len(taken) == len(dataset) else todo
+        todo = "name more --samples to add to them"
+        if len(taken) == len(dataset):
+            todo = "these are all the samples there are"
+        elif taken.stop < asked.stop:
+            todo = "run again to add samples"
         show.print_rows(found.rows, [*others, f"Results lie in {store}; {todo}.", last])
 
 

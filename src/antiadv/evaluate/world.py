@@ -69,9 +69,9 @@ class World:
 
     def check_name(self, text: str) -> None:
         """A network in hand must not go by the name of another: a report would call it that one, in its normal form."""
-        if text in self._given and (name := text.partition(":")[0].strip()) in models.MODELS:
+        if text in self._given and models.is_registered(text):
             raise BadInput(
-                f"a network in hand needs a name of its own; found {text!r}, and {name} is one of the library's. "
+                f"a network in hand needs a name of its own; found {text!r}, which begins as one of the library's. "
                 "Call it otherwise, for example mine."
             )
 

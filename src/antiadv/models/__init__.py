@@ -44,6 +44,7 @@ __all__ = [
     "catalogue",
     "digest",
     "is_known",
+    "is_registered",
     "label",
     "load",
 ]
@@ -72,12 +73,17 @@ def canonical(text: str) -> str:
 
     A name that is not registered, such as an import path or that of a network in hand, is its own normal form.
     """
-    if text.partition(":")[0].strip() not in MODELS:
+    if not is_registered(text):
         return text.strip()
     read = spec.read(text, MODELS, "model")
     rest = read.text(leave_out=("path", "variant")).removeprefix(read.name).removeprefix(":")
     said = [str(read.options[key]) for key in ("variant",) if key in read.options] + [rest] * bool(rest)
     return read.name + (":" + ",".join(said) if said else "")
+
+
+def is_registered(text: str) -> bool:
+    """Whether it begins with a name of the table of contents."""
+    return text.partition(":")[0].strip() in MODELS
 
 
 def is_known(text: str) -> bool:
@@ -86,7 +92,7 @@ def is_known(text: str) -> bool:
     >>> [is_known(text) for text in ("compact:trades", "my.module:make", "mine")]
     [True, True, False]
     """
-    return text.partition(":")[0].strip() in MODELS or _is_import_path(text)
+    return is_registered(text) or _is_import_path(text)
 
 
 def label(text: str) -> str:

@@ -153,8 +153,8 @@ def changes_with_look(rows: Sequence[Row]) -> Iterator[Flag]:
         same = [x for x in r.records if x.queries == 0 and x.distance == 0]  # wrong from the start, so not attacked
         turned = [x for x in same if (x.clean, x.base_clean) != (x.attacked, x.base_attacked)]
         if turned:
-            said = f"{r.place} gave {len(turned)} of {len(same)} images that nobody had changed another label at the "
-            said = f"{said}second look, the first of them sample {turned[0].sample}, under {_name(r)}."
+            said = f"{len(turned)} of {len(same)} images that nobody had changed got another label at the second look, "
+            said = f"{said}the first of them sample {turned[0].sample}: {_name(r)}."
             numbers = (("turned", float(len(turned))), ("n", float(len(same))))
             yield Flag("changes_with_look", (r.cell,), numbers, said)
 
