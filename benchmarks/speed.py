@@ -13,7 +13,8 @@
     setup      what ours needs once (graphs, compilation): two steps, on a GPU on all, ¾ and ½ of the images, less the
                same again, over its first run; in older files on all alone, and the first repeat captured the rest
     strength   both sides' images by one judge in float32, under parity's rules, on as many images as were timed; each
-               repeat rolls dice of its own on both sides, and all of them count (in older files the first alone)
+               repeat rolls dice of its own on both sides, and all of them count (in older files the first alone); an
+               interval then resamples images, for the repeats of one are alike
     again      a sample that the search takes for fallen and the judge does not is searched in float32 too, in that time
     budget     of attacks on labels, ours may send what theirs was seen to send for each sample; in `least` jobs the
                least share of it with which it comes as close, found by trying shares from the smallest on, untimed
@@ -726,11 +727,12 @@ def verdict(facts: Facts) -> Facts:
     sides: Facts = {}
     for side, ratios in facts["times_faster"].items():
         times, strength = spread(ratios), parity.verdict(pooled(facts, side))
+        checks = [_by_images(facts, side, c) if facts.get("again") else c for c in strength["checks"]]
         fast = facts["target"] is None or times["median"] >= facts["target"]
         sides[side] = {
             "times_faster": times,
             "fast": fast,
-            "checks": strength["checks"],
+            "checks": checks,
             "strong": strength["holds"],
             "met": fast and strength["holds"],
         }
@@ -746,6 +748,19 @@ def pooled(facts: Facts, side: str) -> Facts:
 
     ids = facts["ids"] + [f"{i}, again {k}" for k in range(len(again)) for i in facts["ids"]]
     return {**facts, "ids": ids, "ours": together(side), "theirs": together("theirs")}
+
+
+def _by_images(facts: Facts, side: str, check: Facts) -> Facts:
+    """A check on pooled repeats, with intervals of images resampled, each with all its repeats, and so without p."""
+    distances = facts["kind"] == "distance"
+    key, middle = ("distance", np.median) if distances else ("standing", np.mean)
+    both = np.array([[one[who][key] for one in (facts, *facts["again"])] for who in (side, "theirs")], dtype=float)
+    rows = np.random.default_rng(0).integers(0, both.shape[2], (2000, both.shape[2]))
+    ours, theirs = middle(both[:, :, rows], axis=(1, 3))
+    found = {"ratio": ours / theirs} if distances else {"ours": ours, "theirs": theirs, "difference": ours - theirs}
+    intervals = {name: np.quantile(values, [0.025, 0.975]).round(6).tolist() for name, values in found.items()}
+    kept = {name: {key: value for key, value in check[name].items() if key != "p"} for name in intervals}
+    return check | {name: kept[name] | {"low": low, "high": high} for name, (low, high) in intervals.items()}
 
 
 def met(sides: Facts) -> bool:

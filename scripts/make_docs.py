@@ -368,13 +368,9 @@ def compared(facts: dict[str, Any]) -> Iterable[dict[str, str]]:
     for check in facts["verdict"]["checks"]:
         if "ratio" in check:
             values = [f"{check[side]:.3g}" for side in ("ours", "theirs")]
-            r = check["ratio"]
-            apart, allowed = f"× {r['value']:.2f} [{r['low']:.2f}, {r['high']:.2f}]", f"× {check['allowed']:g}"
         else:
             values = [percent(check[side]) for side in ("ours", "theirs")]
-            d = check["difference"]
-            apart = f"{100 * d['value']:+.1f} [{100 * d['low']:+.1f}, {100 * d['high']:+.1f}]"
-            allowed = f"{facts['points']:+g}"
+        apart, allowed = ours_to_theirs(check, facts["points"])
         yield {
             "network": facts["model"],
             "ours": "worst of the four" if worst else f"`{ours['attack']}`",
@@ -410,7 +406,9 @@ turn, repeated where time allowed; and what each side reached, judged by the sam
 - *by ours*, *by theirs*: robust accuracy in per cent, or the median L2 distance, of the images that were timed; *target
   met* asks that ours is as fast as the target and as strong as *allowed*: an accuracy not higher by more points, a
   distance not longer by more. Each repeat rolls dice of its own on both sides, and all that are stored count; of older
-  files that is the first. So few images say little about strength: [parity](parity.md) has more of them.
+  files that is the first. *ours to theirs* is the difference in points (negative: ours is stronger), or the ratio of
+  the distances, with the 95 % interval that so many images leave; of several repeats it is by resampling images.
+  [Parity](parity.md) has more of them.
 - The targets were set for a PreActResNet-18 of width 64 and 512 images. The robust one, `{robust}`, was
   trained for these races and does not come with the project, whose robust networks are smaller (`compact`, width 16) or
   of another kind (`wrn16-4`). Whoever trains it again gets other weights, of the same accuracy, and one race is of one
@@ -435,6 +433,15 @@ The digests of weights and images, the versions and every repeat are in the file
 
 {commands}
 """
+
+
+def ours_to_theirs(check: dict[str, Any], points: float) -> tuple[str, str]:
+    """How far apart the two sides are, with its interval, and how far they may be."""
+    if "ratio" in check:
+        r = check["ratio"]
+        return f"× {r['value']:.2f} [{r['low']:.2f}, {r['high']:.2f}]", f"× {check['allowed']:g}"
+    d = check["difference"]
+    return f"{100 * d['value']:+.1f} [{100 * d['low']:+.1f}, {100 * d['high']:+.1f}]", f"{points:+g}"
 
 
 def speed_module() -> ModuleType:
@@ -571,10 +578,9 @@ def raced(facts: dict[str, Any]) -> Iterable[dict[str, str]]:
         how = {"ours": "", "compiled": ", compiled"}.get(side, f", compiled, {side}")
         if "ratio" in check:
             ours, theirs = (f"{check[who]:.3g}" for who in ("ours", "theirs"))
-            allowed = f"× {check['allowed']:g}"
         else:
             ours, theirs = (f"{100 * check[who]['value']:.1f}" for who in ("ours", "theirs"))
-            allowed = f"{facts['points']:+g}"
+        apart, allowed = ours_to_theirs(check, facts["points"])
         passes = (f"{facts[who]['forwards']:,} + {facts[who]['backwards']:,}" for who in (side, "theirs"))
         cells = {
             "job": f"`{facts['job']}`",
@@ -586,6 +592,7 @@ def raced(facts: dict[str, Any]) -> Iterable[dict[str, str]]:
             "target": "" if facts["target"] is None else f"{facts['target']:g}",
             "by ours": ours,
             "by theirs": theirs,
+            "ours to theirs": apart,
             "allowed": allowed,
             "passes": " / ".join(passes),
             "once": f"{facts['setup'][side]:.2g}",

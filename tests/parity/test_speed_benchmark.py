@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any  # what a json file holds
 
+import numpy as np
 import pytest
 import torch
 
@@ -428,6 +429,22 @@ def test_strength_is_that_of_all_repeats(bench: ModuleType) -> None:
     assert side["strong"]
     facts["again"] = [{"ours": {"standing": [1, 1]}, "theirs": {"standing": [1, 0]}}]
     assert not bench.verdict(facts)["sides"]["ours"]["strong"]
+
+
+@pytest.mark.parametrize("kind", ["standing", "distance"])
+def test_repeats_of_an_image_do_not_narrow_an_interval(bench: ModuleType, kind: str) -> None:
+    """Three repeats that fared as the first did say no more than it."""
+    dice = np.random.default_rng(1)
+    values = dice.integers(0, 2, (2, 300)) if kind == "standing" else dice.uniform(1, 2, (2, 300))
+    ours, theirs = ({kind: one.tolist()} for one in values)
+    once = {"kind": kind, "points": 0.5, "ids": list(range(300)), "target": None, "times_faster": {"ours": [1.0]}}
+    once |= {"ours": ours, "theirs": theirs}
+    thrice = once | {"again": 2 * [{"ours": ours, "theirs": theirs}]}
+    for name in ("ours", "theirs", "difference") if kind == "standing" else ("ratio",):
+        wide, same = (bench.verdict(facts)["sides"]["ours"]["checks"][0][name] for facts in (once, thrice))
+        assert same["value"] == pytest.approx(wide["value"], abs=1e-4)
+        assert same["high"] - same["low"] == pytest.approx(wide["high"] - wide["low"], rel=0.1)
+        assert "p" not in same
 
 
 def test_every_repeat_rolls_dice_of_its_own_on_both_sides(bench: ModuleType) -> None:
