@@ -104,6 +104,9 @@ def test_is_evaluated_and_its_base_is_found(name: str) -> None:
 def test_refuses_a_base_in_training_mode(name: str) -> None:
     with pytest.raises(BadInput, match="evaluation mode"):
         wrap(name, noisy(small_net()).train())
+    g = defended(name).train()
+    with pytest.raises(BadInput, match="evaluation mode"):
+        g(images())
 
 
 @pytest.mark.parametrize("name", [name for name, cls in DEFENCES.items() if cls.randomised])
@@ -112,7 +115,8 @@ def test_fresh_dice_at_every_plain_call_and_the_same_answers_for_the_same_dice(n
     assert torch.equal(ask(g, x), ask(g, x))
     plain = torch.stack([g(x) for _ in range(8)])  # of the few places of resize_pad two may be equal, not eight
     assert (plain != plain[0]).flatten(2).any(2).any(0).all()
-    assert "_calls" not in g.state_dict()
+    copies = torch.stack([copy.deepcopy(g)(x) for _ in range(8)])  # whoever serves several has other dice in each
+    assert (copies != copies[0]).flatten(2).any(2).any(0).all()
     with pytest.raises(BadInput, match="one key per image"):
         g(x, Draws.of(0, torch.arange(len(x) + 1)))
 

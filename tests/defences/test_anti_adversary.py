@@ -54,6 +54,14 @@ def test_equals_algorithm_1_bit_for_bit(steps: int) -> None:
     assert torch.equal(AntiAdversary(net, steps=steps, step_size=0.15)(x), expected)
 
 
+def test_the_label_is_that_of_x_though_a_long_step_may_change_it() -> None:
+    net, x = small_net(seed=2), images(64)
+    expected = algorithm_1(copy.deepcopy(net), x, 3, 4.0)
+    layer = AntiAdversary(net, steps=1, step_size=4.0)
+    assert (layer(x).argmax(1) != net(x).argmax(1)).any(), "else this would tell nothing"
+    assert torch.equal(AntiAdversary(net, steps=3, step_size=4.0)(x), expected)
+
+
 @pytest.mark.parametrize("steps", [0, 1, 3])
 def test_margin_of_a_linear_model_rises_by_exactly_the_closed_form(steps: int) -> None:
     toy = halfspace(p=2, shape=(2, 4, 4))
@@ -108,6 +116,28 @@ def test_clip_keeps_the_corrected_image_in_the_box() -> None:
     assert any(z.min() < 0 or z.max() > 1 for z in seen)
 
 
+def test_clip_holds_at_every_step() -> None:
+    """A pixel held at the wall leaves it with the first step back."""
+    net, x = small_net(), images()
+    z, y = x, net(x).argmax(1)
+    for _ in range(4):
+        z = z.detach().requires_grad_()
+        (g,) = torch.autograd.grad(F.cross_entropy(net(z), y, reduction="sum"), z)
+        z = (z - 0.4 * g.sign()).clamp(0, 1)
+    torch.testing.assert_close(AntiAdversary(net, steps=4, step_size=0.4, clip=True)(x), net(z))
+
+
+def test_a_step_size_that_is_changed_is_used_and_checked() -> None:
+    net, x = small_net(), images()
+    layer = AntiAdversary(net, step_size=(0.1, 0.2, 0.3))
+    layer.step_size = 0.05
+    assert torch.equal(layer(x), AntiAdversary(net, step_size=0.05)(x))
+    layer.step_size = (0.3, 0.2, 0.1)
+    assert torch.equal(layer(x), AntiAdversary(net, step_size=(0.3, 0.2, 0.1))(x))
+    with pytest.raises(BadInput, match="step size ≥ 0"):
+        layer.step_size = -1.0
+
+
 def test_the_derivative_is_that_of_the_base_at_the_corrected_image() -> None:
     net = small_net()
     layer = AntiAdversary(net)
@@ -136,6 +166,32 @@ def test_other_precisions(dtype: torch.dtype, near: float) -> None:
     other = AntiAdversary(small_net().to(dtype))(x.to(dtype))
     assert other.dtype == dtype
     torch.testing.assert_close(other.float(), plain, rtol=near, atol=near)
+
+
+def sure(gap: float) -> nn.Module:
+    """Two classes, which differ by `gap` at the corner (1, 0, 1, 0, 1, 0): a large one leaves the other no chance."""
+    net = nn.Linear(6, 2, bias=False).eval()
+    net.load_state_dict({"weight": gap / 6 * torch.tensor([[1.0, -1, 1, -1, 1, -1], [-1.0, 1, -1, 1, -1, 1]])})
+    return net
+
+
+@pytest.mark.parametrize("gap", [1.0, 30.0, 200.0])
+@pytest.mark.parametrize("how", ["half", "autocast", "compiled"])
+def test_float16_moves_the_images_that_it_is_sure_of(gap: float, how: str) -> None:
+    net, x = sure(gap), torch.tensor([[1.0, 0, 1, 0, 1, 0], [0.0, 1, 0, 1, 0, 1]])
+    way = torch.tensor([1.0, -1, 1, -1, 1, -1])
+    layer = AntiAdversary(net if how == "autocast" else net.half(), steps=2, step_size=0.125)
+    found = torch.compile(layer.correction, backend="aot_eager") if how == "compiled" else layer.correction
+    with torch.autocast("cpu", torch.float16, enabled=how == "autocast"):
+        gamma = found(x if how == "autocast" else x.half())
+    assert torch.equal(gamma.float(), 0.25 * torch.stack([way, -way]))
+
+
+def test_float16_takes_the_steps_of_float32() -> None:
+    x = images(64)
+    near = AntiAdversary(small_net().half(), steps=1).correction(x.half()).sign()
+    exact = AntiAdversary(small_net(), steps=1).correction(x).sign()
+    assert (near == exact).float().mean() > 0.98
 
 
 def test_autocast() -> None:
@@ -173,6 +229,15 @@ def test_a_sample_does_not_depend_on_its_neighbours() -> None:
     # a neighbour whose gradient dwarfs the rest must not wash out the small ones: sum, then sign
     far = torch.cat([toy.x[:1], toy.x[:1] * 0 + 0.5])
     assert torch.equal(layer(far)[:1], together[:1])
+
+
+def test_many_neighbours_do_not_wash_out_what_a_sure_network_says() -> None:
+    """Its gradients are the smallest numbers that float32 has: of their mean over a batch nothing would be left."""
+    x = torch.tensor([[1.0, 0, 1, 0, 1, 0]]).expand(500, -1)
+    layer = AntiAdversary(sure(100.0), steps=1, step_size=0.125)
+    alone, together = layer.correction(x[:1]), layer.correction(x)
+    assert alone.abs().min() == 0.125
+    assert torch.equal(together, alone.expand_as(together))
 
 
 def test_leaves_everything_untouched() -> None:

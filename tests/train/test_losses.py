@@ -69,6 +69,42 @@ def test_mart_in_full() -> None:
     torch.testing.assert_close(parse("mart:beta=5").loss(Table(X, S, R), X, Z, Y).value, expected)
 
 
+def slopes(text: str) -> tuple[Tensor, Tensor]:
+    """The gradients of a recipe's loss by the scores at x and at z."""
+    s, r = (scores.clone().requires_grad_() for scores in (S, R))
+    return torch.autograd.grad(parse(text).loss(Table(X, s, r), X, Z, Y).value.sum(), (s, r))
+
+
+def test_trades_teaches_by_both_sides_of_the_divergence() -> None:
+    s, r = (scores.clone().requires_grad_() for scores in (S, R))
+    p, q = s.softmax(1), r.softmax(1)
+    loss = -p[torch.arange(16), Y].log() + 6 * (p * (p.log() - q.log())).sum(1)
+    torch.testing.assert_close(slopes("trades:beta=6"), torch.autograd.grad(loss.sum(), (s, r)))
+
+
+def test_mart_teaches_by_the_weight_and_by_both_sides_of_the_divergence() -> None:
+    s, r = (scores.clone().requires_grad_() for scores in (S, R))
+    p, q = s.softmax(1), r.softmax(1)
+    rows = torch.arange(16)
+    wrong = q.scatter(1, Y[:, None], 0.0).amax(1)
+    loss = -q[rows, Y].log() - (1.0001 - wrong).log() + 5 * (1 - p[rows, Y]) * (p * (p.log() - q.log())).sum(1)
+    torch.testing.assert_close(slopes("mart:beta=5"), torch.autograd.grad(loss.sum(), (s, r)))
+
+
+def test_trades_climbs_the_divergence_from_x_to_z() -> None:
+    """KL(p(x) ‖ p(z)), one step of it; that from z to x climbs elsewhere."""
+    net, found = network(), batch()
+    found = Batch(found.x, found.y, 100 * found.d, found.t)  # far from x, where the two differ
+    start = (found.x + 0.001 * found.d).clamp(found.x - 0.5, found.x + 0.5).clamp(0, 1).requires_grad_()
+    p, q = net.eval()(found.x).softmax(1).detach(), net(start).softmax(1)
+    (right,) = torch.autograd.grad((p * (p.log() - q.log())).sum(), start, retain_graph=True)
+    (wrong,) = torch.autograd.grad((q * (q.log() - p.log())).sum(), start)
+    assert (right.sign() != wrong.sign()).any(), "else this would tell nothing"
+    low, high = (found.x - 0.5).clamp(min=0), (found.x + 0.5).clamp(max=1)
+    expected = (start.detach() + 0.05 * right.sign()).clamp(low, high)
+    torch.testing.assert_close(parse("trades:eps=0.5,steps=1,step_size=0.1").perturb(net, found), expected)
+
+
 def test_mart_weights_lie_above_0_and_up_to_1() -> None:
     sure = torch.tensor([[80.0, 0.0], [-80.0, 0.0], [0.0, 0.0]])
     found = weight(sure, torch.zeros(3, dtype=torch.int64))
@@ -114,11 +150,14 @@ def test_uniform_numbers_are_uniform() -> None:
 def test_an_attacked_network_is_as_before_even_after_an_error() -> None:
     net = network().train()
     net[1].weight.requires_grad_(False)  # type: ignore[index]
+    net[1].eval()  # type: ignore[index]
     before = [p.requires_grad for p in net.parameters()]
+    modes = [m.training for m in net.modules()]
     with attacked(net):
         assert not net.training
         assert not any(p.requires_grad for p in net.parameters())
     with pytest.raises(RuntimeError, match="channels"), attacked(net):
         net(torch.zeros(1, 1, 8, 8))
     assert net.training
+    assert [m.training for m in net.modules()] == modes
     assert [p.requires_grad for p in net.parameters()] == before

@@ -12,13 +12,14 @@ the judge; a plain call `g(x)` makes fresh ones of its own.
 
 from __future__ import annotations
 
+import secrets
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from antiadv.core.door import check_base, check_float
+from antiadv.core.door import check_base, check_float, check_still
 from antiadv.core.draws import Draws
 from antiadv.core.errors import BadInput
 
@@ -61,15 +62,13 @@ class Randomised(Defence):
     randomised: ClassVar[bool] = True
     adaptive: ClassVar[tuple[str, ...]] = (*TRANSFERS, "apgd", "apgd:loss=dlr")
 
-    def __init__(self, base: nn.Module) -> None:
-        super().__init__(base)
-        self._calls = 0  # how many calls came without dice: a plain number, so that it is no part of the state
-
     def forward(self, x: Tensor, draws: Draws | None = None) -> Tensor:
         check_float(x)
-        if draws is None:
-            draws = Draws.of(self._calls, torch.arange(len(x), device=x.device))
-            self._calls += 1
+        check_still(self.base)
+        if (
+            draws is None
+        ):  # of the system: who serves copies of one network must not serve the same dice, nor known ones
+            draws = Draws.of(secrets.randbits(64), torch.arange(len(x), device=x.device))
         if len(draws) != len(x):
             raise BadInput(f"a randomised defence needs one key per image ({len(x)}); found {len(draws)}. Select them.")
         return self.answer(x, draws)

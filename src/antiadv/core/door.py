@@ -1,6 +1,7 @@
 """Checks made once, at the door of `attack`, `evaluate` and of a defence, and trusted from there on.
 
-    check_base(f)          a network in evaluation mode                             costs nothing
+    check_base(f)          a network in evaluation mode, with all its parts         costs nothing
+    check_still(f)         in evaluation mode, at every call of a defence
     check_images(x)        floating point, [N, …], finite, in [0, 1]                one synchronisation
     check_labels(y, x)     whole numbers, one per image
     check_scores(s, x)     [N, K], K ≥ 2 or the data's, finite, no probabilities    one synchronisation
@@ -28,6 +29,7 @@ NO_WAY = (
     "the classifier must pass gradients on to its images; found scores that autograd knows no way back from. "
     "Keep to torch inside it, without detach or no_grad, or use what sees scores or labels only."
 )
+TRAINING = "the classifier must be in evaluation mode; found it in training mode. Call .eval() on it first."
 ROUNDING = 1e-5  # images that went through a resize or a normalise-and-back overshoot [0, 1] by less than this
 
 
@@ -35,9 +37,13 @@ def check_base(base: nn.Module) -> None:
     if not isinstance(base, nn.Module):
         raise BadInput(f"a classifier must be a torch.nn.Module; found {type(base).__name__}. Wrap it in one.")
     if any(m.training for m in base.modules()):
-        raise BadInput(
-            "the classifier must be in evaluation mode; found it in training mode. Call .eval() on it first."
-        )
+        raise BadInput(TRAINING)
+
+
+def check_still(base: nn.Module) -> None:
+    """The part of `check_base` that looks at no module inside: what trains would change itself at every call."""
+    if base.training:
+        raise BadInput(TRAINING)
 
 
 def check_float(x: Tensor) -> None:

@@ -38,6 +38,7 @@ class Spec:
     name: str
     factory: Factory
     options: Mapping[str, Any]
+    said: frozenset[str] = frozenset()  # those that the text gave, named or not
 
     def build(self, *args: Any) -> Any:
         return self.factory(*args, **self.options)
@@ -99,7 +100,7 @@ def read(text: str, registry: Registry, kind: str) -> Spec:
     for key, parameter in known.items():
         if key not in said and parameter.default is inspect.Parameter.empty:
             raise BadSpec(f"{text!r}: {kind} {name} needs {key}; write {name}:{key}=…")
-    return Spec(name, factory, {k: said.get(k, p.default) for k, p in known.items()})
+    return Spec(name, factory, {k: said.get(k, p.default) for k, p in known.items()}, frozenset(said))
 
 
 def parse(text: str, registry: Registry, kind: str, *args: Any) -> Any:

@@ -58,6 +58,11 @@ def _load(name: str, split: str, dir: str | None) -> Dataset:
         labels = np.array(card["labels"], np.int64)
         return Dataset(f"{name}:{split}", tuple(card["classes"]), card["digest"], files, labels)
     x, y = imported.read_arrays(directory, card)
+    if digest(x, y) != card["digest"]:
+        raise BadInput(
+            f"the arrays of {name}:{split} in {directory} have changed since they were imported: their digest is "
+            f"{digest(x, y)}, {card['digest']} is due; import the set again"
+        )
     return Dataset(f"{name}:{split}", tuple(card["classes"]), card["digest"], x, y)
 
 
@@ -86,8 +91,7 @@ def crop(content: bytes, name: str) -> Bytes:
     except (OSError, SyntaxError) as error:
         raise BadInput(f"{name} is not a whole image: {error}; get the file again") from error
     if image.size != (SIDE, SIDE):
-        scale = SHORTER / min(image.size)
-        width, height = (max(SHORTER, int(side * scale)) for side in image.size)
+        width, height = (side * SHORTER // min(image.size) for side in image.size)
         image = image.resize((width, height), Image.Resampling.BILINEAR)
         left, top = round((width - SIDE) / 2), round((height - SIDE) / 2)
         image = image.crop((left, top, left + SIDE, top + SIDE))

@@ -40,8 +40,14 @@ def read_pairs(source: Path, channels: tuple[int, ...] = (3,)) -> list[Pair]:
     groups: dict[frozenset[str], dict[str, tuple[str, Array]]] = {}
     for title, array in _arrays(source).items():
         role, words = _meaning(title)
-        if role:
-            groups.setdefault(words, {})[role] = title, array
+        if not role:
+            continue
+        group = groups.setdefault(words, {})
+        if role in group:
+            raise BadInput(
+                f"{source}: {group[role][0]} and {title} both name its {role}; keep one of them under such a name"
+            )
+        group[role] = title, array
     pairs = []
     for words, group in groups.items():
         if len(group) == 1:

@@ -24,7 +24,7 @@ from torch.nn import functional as F
 
 from antiadv.core.ball import per_row
 from antiadv.core.defence import Defence
-from antiadv.core.door import arrived, check_float, check_shape, check_slope
+from antiadv.core.door import arrived, check_float, check_shape, check_slope, check_still
 from antiadv.core.errors import BadInput
 
 
@@ -41,7 +41,8 @@ class AntiAdversary(Defence):
 
     Three traps of such a layer. Sum, then sign: the loss is per sample, for an average over the batch underflows
     sooner, and each sample's γ must not depend on its neighbours. Units: see above. Its gradient: sign steps are
-    constant almost everywhere, so γ held constant gives the exact derivative of g, which sees nothing of the loop.
+    constant almost everywhere, so γ held constant gives the exact derivative of g, which sees nothing of the loop; with
+    `clip`, at pixels that it holds at 0 or 1, that of f there, where g's own is 0.
 
     >>> import torch
     >>> g = AntiAdversary(torch.nn.Linear(4, 3).eval(), steps=2, step_size=0.1)
@@ -56,14 +57,22 @@ class AntiAdversary(Defence):
         self, base: nn.Module, steps: int = 2, step_size: float | tuple[float, ...] = 0.15, clip: bool = False
     ) -> None:
         super().__init__(base)
-        sizes = step_size if isinstance(step_size, tuple) else (step_size,)
         if not isinstance(steps, int) or steps < 0:
             raise BadInput(f"the layer needs steps ≥ 0, a whole number; found {steps!r}. Use steps=2 as in the paper.")
-        if not sizes or not all(isinstance(a, (int, float)) and 0 <= a < math.inf for a in sizes):
-            raise BadInput(f"the layer needs a step size ≥ 0, in pixels of [0, 1]; found {step_size!r}. Use 0.15.")
         self.steps, self.step_size, self.clip = steps, step_size, clip
+
+    @property
+    def step_size(self) -> float | tuple[float, ...]:
+        return self._step_size
+
+    @step_size.setter
+    def step_size(self, said: float | tuple[float, ...]) -> None:
+        sizes = said if isinstance(said, tuple) else (said,)
+        if not sizes or not all(isinstance(a, (int, float)) and 0 <= a < math.inf for a in sizes):
+            raise BadInput(f"the layer needs a step size ≥ 0, in pixels of [0, 1]; found {said!r}. Use 0.15.")
+        self._step_size = said
         # one number per channel must follow the module to its device; it is a constant, not state
-        per_channel = torch.tensor(sizes, dtype=torch.float64) if isinstance(step_size, tuple) else None
+        per_channel = torch.tensor(sizes, dtype=torch.float64) if isinstance(said, tuple) else None
         self.register_buffer("_per_channel", per_channel, persistent=False)
 
     def extra_repr(self) -> str:
@@ -71,8 +80,7 @@ class AntiAdversary(Defence):
 
     def forward(self, x: Tensor) -> Tensor:
         check_float(x)
-        if self.base.training:
-            raise BadInput("the layer's base must be in evaluation mode; found training mode. Call .eval() first.")
+        check_still(self.base)
         if self.steps == 0 or len(x) == 0:
             scores: Tensor = self.base(x)
             return scores
@@ -99,7 +107,7 @@ class AntiAdversary(Defence):
             def loss(z: Tensor) -> tuple[Tensor, Tensor]:
                 s = self._classify(z)
                 label = s.detach().argmax(1) if y is None else y
-                return _ce(s, label), label
+                return _loss(s, label), label
 
             traced: tuple[Tensor, Tensor] = torch.func.grad(loss, has_aux=True)(z)
             return traced
@@ -107,7 +115,7 @@ class AntiAdversary(Defence):
         s = self._classify(z)
         check_slope(s)
         y = s.detach().argmax(1) if y is None else y
-        (g,) = torch.autograd.grad(_ce(s, y), z, allow_unused=True)
+        (g,) = torch.autograd.grad(_loss(s, y), z, allow_unused=True)
         return arrived(g), y
 
     def _moved(self, x: Tensor, gamma: Tensor | None) -> Tensor:
@@ -123,8 +131,8 @@ class AntiAdversary(Defence):
 
     def _alpha(self, x: Tensor) -> Tensor | float:
         if self._per_channel is None:
-            assert isinstance(self.step_size, (int, float))
-            return float(self.step_size)
+            assert isinstance(self._step_size, (int, float))
+            return float(self._step_size)
         alpha: Tensor = self._per_channel
         if x.ndim < 2 or x.shape[1] != len(alpha):
             channels = x.shape[1] if x.ndim > 1 else 0
@@ -173,6 +181,18 @@ def _less(gamma: Tensor | None, alpha: Tensor | float, sign: Tensor) -> Tensor:
     return gamma - alpha * sign if isinstance(alpha, Tensor) else torch.sub(gamma, sign, alpha=alpha)
 
 
+def _loss(s: Tensor, y: Tensor) -> Tensor:
+    """Σ CE; of a network in float16, in which the confident samples' gradients vanish, what falls in its direction.
+
+    ∂CE/∂s is 1 − p_y times this: −1 for the label, and for the others what they share of the rest.
+    """
+    if s.dtype != torch.float16:
+        return _ce(s, y)
+    label = F.one_hot(y, s.shape[1]).bool()
+    rest = s.detach().float().masked_fill(label, -math.inf).softmax(1)
+    return (s * rest.masked_fill(label, -1.0)).sum()
+
+
 def _ce(s: Tensor, y: Tensor) -> Tensor:
-    """Σ CE over the batch, in float32 at least: in half precision the confident samples' gradients vanish."""
+    """Σ CE over the batch, in float32 at least."""
     return F.cross_entropy(s if s.dtype == torch.float64 else s.float(), y, reduction="sum")

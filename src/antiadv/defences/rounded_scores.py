@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from antiadv.core.defence import Defence
-from antiadv.core.door import check_float, check_shape
+from antiadv.core.door import check_float, check_shape, check_still
 from antiadv.core.errors import BadInput
 
 MOST = 5  # digits: float32 logarithms cannot tell finer probabilities and the mark of the label apart
@@ -46,6 +46,7 @@ class RoundedScores(Defence):
 
     def forward(self, x: Tensor) -> Tensor:
         check_float(x)
+        check_still(self.base)
         s: Tensor = self.base(x)
         check_shape(s, x)
         s = s if s.dtype == torch.float64 else s.float()

@@ -33,7 +33,10 @@ class Noisy(Protocol):
 
 
 class SelfEnsemble(Randomised):
-    """The network `base`, which has noise layers, averaged over `passes` noisy passes."""
+    """The network `base`, which has noise layers, averaged over `passes` noisy passes; one call at a time.
+
+    The dice stand in the network's noise layers while it answers: threads that share one would mix theirs.
+    """
 
     def __init__(self, base: nn.Module, passes: int = 10) -> None:
         super().__init__(base)

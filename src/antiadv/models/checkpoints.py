@@ -41,8 +41,9 @@ def read(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
         raise BadInput(f"{path} is not a file; give the path of a checkpoint")
     content = _read_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path)
-    while isinstance(content, dict) and (key := next((k for k in WRAPPERS if isinstance(content.get(k), dict)), None)):
-        content = content[key]
+    for _ in WRAPPERS:  # one in another, at most: a file may hold itself
+        key = next((k for k in WRAPPERS if isinstance(content, dict) and isinstance(content.get(k), dict)), None)
+        content = content if key is None else content[key]
     if not isinstance(content, dict) or not content:
         raise BadInput(f"{path} holds {type(content).__name__}, not a state_dict; save one with net.state_dict()")
     for key, value in content.items():
@@ -114,7 +115,8 @@ def fill(network: nn.Module, state: Mapping[str, Tensor], where: str) -> None:
     """Load a plain state_dict; every key must be used and every weight must be given."""
     due, given = network.state_dict(), dict(state)
     for old in [key for key in given if key.startswith("linear.")]:  # the head's other common name
-        given.setdefault("fc." + old.removeprefix("linear."), given.pop(old))
+        if (new := "fc." + old.removeprefix("linear.")) not in given:
+            given[new] = given.pop(old)
     for key in [key for key in given if key in CONSTANTS and key not in due]:
         _same_constant(network, CONSTANTS[key], given.pop(key), f"{where}: {key}")
     for key, value in due.items():
@@ -155,7 +157,8 @@ def _same_constant(network: nn.Module, name: str, found: Tensor, where: str) -> 
     normalise = getattr(network, "normalise", None)
     identity = torch.tensor(0.0 if name == "mean" else 1.0)
     due = getattr(normalise, name).flatten() if isinstance(normalise, Normalise) else identity
-    if not torch.allclose(found.float().flatten(), due.expand(found.numel()), atol=1e-4):
+    fits = found.numel() == due.numel() or due.ndim == 0
+    if not fits or not torch.allclose(found.float().flatten(), due.expand(found.numel()), atol=1e-4):
         raise BadInput(f"{where} is {found.flatten().tolist()}, but this network normalises with {due.tolist()}")
 
 

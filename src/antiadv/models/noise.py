@@ -11,7 +11,8 @@ Notation:   σ → `std`, n → `draw(h)`.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -58,6 +59,18 @@ def reseed(layers: Iterable[GaussianNoise], seed: int) -> None:
     """Turn the noise on: from here on it is a function of `seed` alone; distinct layers get distinct noise."""
     for place, layer in enumerate(layers):
         layer.draw = Stream(fold(seed, place))
+
+
+@contextmanager
+def noisy(layers: Sequence[GaussianNoise], seed: int) -> Iterator[None]:
+    """The noise of `seed` inside; afterwards what there was."""
+    before = [layer.draw for layer in layers]
+    reseed(layers, seed)
+    try:
+        yield
+    finally:
+        for layer, draw in zip(layers, before, strict=True):
+            layer.draw = draw
 
 
 def silence(layers: Iterable[GaussianNoise]) -> None:

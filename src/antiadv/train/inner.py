@@ -44,7 +44,7 @@ def uniform(d: Tensor) -> Tensor:
 @contextmanager
 def attacked(net: nn.Module) -> Iterator[nn.Module]:
     """Eval mode and no parameter gradients inside; afterwards everything is as it was."""
-    was_training = net.training
+    training = [m for m in net.modules() if m.training]
     learning = [p for p in net.parameters() if p.requires_grad]
     net.eval()
     for p in learning:
@@ -54,7 +54,8 @@ def attacked(net: nn.Module) -> Iterator[nn.Module]:
     finally:
         for p in learning:
             p.requires_grad_(True)
-        net.train(was_training)
+        for m in training:
+            m.training = True
 
 
 def cross_entropy(s: Tensor, y: Tensor) -> Tensor:

@@ -111,6 +111,8 @@ def train(
     `partial` is where checkpoints go, by default beside `out`; it is deleted at the end. Returns the card.
     """
     check_settings(settings)
+    if out.suffix != ".safetensors":
+        raise BadInput(f"weights are written as safetensors; found {out.name}. Name it {out.stem}.safetensors.")
     phases = recipe.phases()
     if start is not None and len(phases) < 2:
         raise BadInput(f"start skips the first of several phases; {spec.text(recipe)} has only one: leave it out")
@@ -220,7 +222,7 @@ def check_settings(settings: Settings) -> None:
 def with_classes(model: str, classes: int) -> str:
     """The architecture's spec with the number of classes of the data; another number said by the user is refused."""
     asked = spec.read(model, models.ARCHITECTURES, "architecture")
-    if "classes=" in model and asked.options["classes"] != classes:
+    if "classes" in asked.said and asked.options["classes"] != classes:
         raise BadInput(f"{model} has {asked.options['classes']} classes, the data {classes}; leave classes out")
     return spec.Spec(asked.name, asked.factory, {**asked.options, "classes": classes}).text()
 

@@ -27,7 +27,7 @@ from antiadv.core.ledger import Ledger
 from antiadv.core.oracle import Oracle
 from antiadv.core.threat import Access, Threat
 from antiadv.models.card import Accuracy
-from antiadv.models.noise import noise_layers, reseed
+from antiadv.models.noise import noise_layers, noisy
 from antiadv.train.inner import attacked
 
 BALL = Linf(8 / 255)
@@ -42,8 +42,7 @@ def interval(found: Accuracy) -> tuple[float, float]:
 
 def accuracy(net: nn.Module, x: Tensor, y: Tensor, *, batch: int = 1000, seed: int = 0) -> Accuracy:
     """Of images [N, C, H, W] in [0, 1]; the network is left as it was."""
-    reseed(noise_layers(net), seed)
-    with attacked(net), torch.no_grad(), _float32():
+    with noisy(noise_layers(net), seed), attacked(net), torch.no_grad(), _float32():
         hits = sum(_hits(net, x[i : i + batch], y[i : i + batch]) for i in range(0, len(x), batch))
     return Accuracy(int(hits), len(x))
 
@@ -52,10 +51,9 @@ def pgd_accuracy(
     net: nn.Module, x: Tensor, y: Tensor, *, attack: Attack = PGD(), ball: Ball = BALL, batch: int = 1000, seed: int = 0
 ) -> Accuracy:
     """The same under an attack with gradients, by default PGD-20 at 8/255."""
-    reseed(noise_layers(net), seed)
     threat = Threat(ball, Access.GRADIENTS)
     hits: Tensor | int = 0
-    with attacked(net), _float32():
+    with noisy(noise_layers(net), seed), attacked(net), _float32():
         for i in range(0, len(x), batch):
             part, label = x[i : i + batch], y[i : i + batch]
             draws = Draws.of(seed, torch.arange(i, i + len(part), device=x.device))
