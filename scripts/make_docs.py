@@ -77,7 +77,8 @@ def made(card: Card) -> str:
 NOTES = {
     "compact-cifar10-self_ensemble": "PGD is done at the first image that fools once, while the judge wants the "
     "majority of ten looks: of the samples left standing nearly all were fooled once.",
-    "compact-cifar10-hydra": "90 % of the weights of every layer are zero.",
+    "compact-cifar10-hydra": "90 % of the weights of every layer are zero. Its first phase, training by TRADES, "
+    "was not run: it began with `compact:trades`, whose epochs and seconds are not in its own.",
 }
 
 
@@ -263,14 +264,21 @@ def how_fast() -> str:
                     rank,
                     {
                         "ours": row["ours"],
-                        "theirs": facts["peer"].split()[0] + (f", {q:,} queries" if (q := facts["queries"]) else ""),
-                        "network": f"`{named(facts['model'])}`{behind}",
+                        "theirs": facts["peer"].split()[0] + (f", {q:,} queries" if (q := asked_by(facts)) else ""),
+                        "network": f"{raced_on(facts)}{behind}",
                         "on": facts["device"] if facts["device"] != "cpu" else f"{facts['threads']} CPU threads",
+                        "images": row["samples"],
                         "times as fast": row["times faster"],
                         "reached, ours / theirs": f"{row['by ours']} / {row['by theirs']}{unit}",
                     },
                 )
     return table([row for _, row in best.values()])
+
+
+def asked_by(facts: dict[str, Any]) -> int | None:
+    """Queries a sample of theirs: the budget, or what it sent where the two are compared by how close they come."""
+    given: int | None = facts["queries"]
+    return round(facts["theirs"]["forwards"] / sum(facts["right"])) if facts["kind"] == "distance" else given
 
 
 PARITY = """# Parity

@@ -264,6 +264,13 @@ def test_a_network_in_hand_does_not_go_by_the_name_of_another(name: str):
         make_cell(model=name, attack="pgd", threat="linf:8/255", samples=range(2), world=here)
 
 
+@pytest.mark.parametrize("name", ["a|b", "my `net`", "<b>", "two\nlines"])
+def test_a_network_in_hand_has_a_name_that_tables_can_hold(name: str):
+    here = World("cpu", models={name: small_net()})
+    with pytest.raises(BadInput, match=r"stands in tables; found .* Use letters"):
+        make_cell(model=name, attack="pgd", threat="linf:8/255", samples=range(2), world=here)
+
+
 def test_a_misspelt_name_is_answered_with_those_in_hand():
     with pytest.raises(BadSpec, match=r"unknown model 'mime'.*in hand.*'mine'"):
         World("cpu", models={"mine": small_net()}).model("mime")

@@ -132,6 +132,12 @@ class Rough(Eager):
         return Eager(self.batch)
 
 
+class Near(Odd):
+    """One that looks for the closest image."""
+
+    minimal = True
+
+
 def test_a_sample_on_which_search_and_judge_part_is_searched_again_in_the_judges_precision():
     asked = []
 
@@ -144,10 +150,10 @@ def test_a_sample_on_which_search_and_judge_part_is_searched_again_in_the_judges
             z[still] = across(x, y, step)[still]
         return z
 
-    def run(engine, ball=Linf(0.125)):
+    def run(engine, ball=Linf(0.125), kind=Odd):
         asked.clear()
         threat, ids = Threat(ball, Access.LABELS, 100), torch.arange(len(TOY.x))
-        return confront(TOY.model, Odd(attack), threat, TOY.x, TOY.y, ids, 0, engine)
+        return confront(TOY.model, kind(attack), threat, TOY.x, TOY.y, ids, 0, engine)
 
     _, plain, receipt = run(Eager())
     assert receipt.again == 0
@@ -162,6 +168,9 @@ def test_a_sample_on_which_search_and_judge_part_is_searched_again_in_the_judges
     assert len(again) >= receipt.again, "what is recorded is the second search alone, with its queries"
     _, _, receipt = run(Rough(), Linf(0.01))
     assert receipt.again == 0, "outside the ball nothing was claimed"
+    _, found, receipt = run(Rough(), Linf(0.01), Near)
+    assert 0 < receipt.again < 6, "but by who minimises the distance: it is read at other radii"
+    assert [(r.attacked, r.distance) for r in found] == [(r.attacked, r.distance) for r in plain]
 
 
 def test_after_a_second_search_the_judge_looks_as_often_as_before():

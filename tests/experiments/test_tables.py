@@ -358,6 +358,29 @@ def test_a_table_shows_what_is_stored_beside_the_paper_and_names_the_rest(tmp_pa
     assert "| cifar10 | HYDRA, compact:hydra |  | – | – (89.0) |" in markdown
 
 
+def test_a_search_that_the_judge_does_not_follow_is_counted_and_not_read_at_another_radius(
+    tmp_path: Path, world: World
+):
+    store = Store(tmp_path)
+    for cell in cells_of("table-4", "compact:awp", world):
+        astray = cell.attack == "boundary" and cell.defence != "none"
+        facts = [record(i, **({"distance": 0.4} if astray and i < 3 else {})) for i in range(40)]
+        store.append(cell, facts, RECEIPT)
+    filled = experiments.filled("table-4", store, samples=40)
+    bare, anti = filled.numbers[:2]
+    assert bare["BA, L2 0.5"].ours is not None
+    assert anti["BA, L2 0.5"].ours is None
+    assert anti["BA"].ours is not None
+    assert "In 1 cell 3 samples ended beyond the radius" in " ".join(filled.sentences)
+
+
+def test_columns_of_fewer_samples_are_named(tmp_path: Path, world: World):
+    store = Store(tmp_path)
+    for cell in cells_of("table-3", "compact:trades", world):
+        put(store, cell, 20, n=30 if cell.attack.startswith("fab") else 40)
+    assert "n is 30 samples under FAB, AA" in " ".join(experiments.filled("table-3", store, samples=40).sentences)
+
+
 def test_the_worst_case_of_the_columns_is_the_measures_own(tmp_path: Path, world: World):
     store = Store(tmp_path)
     for k, cell in enumerate(cells_of("table-3", "compact:trades", world)):

@@ -136,6 +136,18 @@ def test_the_closest_image_tells_of_larger_radii_only():
     assert "every radius from the run's own on" in figure.caption
 
 
+def test_a_search_that_the_judge_does_not_follow_tells_of_no_larger_radius():
+    """Of a sample that is still right beyond ε nobody knows how far a fooling image lies."""
+    eps = 2 / 255
+    records = [record(i, attacked=5, distance=1.5 * eps) for i in range(40)]
+    astray = [record(0, distance=1.5 * eps), *records[1:]]
+    both = [row("fab", records, "none"), row("fab", records, ANTI)]
+    (figure,) = by_radius([*both, row("fab", astray, "rounded_scores")])
+    assert [len(panel.series) for panel in figure.panels] == [2]
+    assert "Not drawn, but in the tables: behind rounded_scores." in figure.caption
+    assert by_radius([both[0], row("fab", astray, ANTI)]) == []
+
+
 def test_cells_at_several_radii_make_a_curve():
     rows = [
         row(

@@ -22,6 +22,7 @@ from antiadv.report.measures import (
     newcombe,
     paired,
     paired_by,
+    parted,
     queries_to_fall,
     query_ratio,
     right,
@@ -156,6 +157,21 @@ def test_a_new_radius_needs_no_new_run():
     records = [record(i, attacked=5, distance=d) for i, d in enumerate((0.01, 0.02, 0.03, 0.04))]
     assert [robust_accuracy(records, Linf(eps)).value for eps in (0.005, 0.025, 0.04)] == [1.0, 0.5, 0.0]
     assert robust_accuracy(records, L2(0.015)).value == 0.75
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ({"distance": 0.2}, True),
+        ({"distance": 0.01}, False),
+        ({"distance": 0.2, "attacked": 5}, False),
+        ({"distance": 0.2, **WRONG}, False),
+        ({"distance": 0.2, "draws": 10, "clean_right": 10, "attacked_right": 8}, False),
+    ],
+    ids=["beyond, and right", "within", "fooled", "wrong from the start", "dice"],
+)
+def test_parted(words: dict, found: bool):
+    assert parted(record(**words), Linf(0.1)) is found
 
 
 def test_accuracies_count_what_they_say():

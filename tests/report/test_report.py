@@ -256,6 +256,18 @@ def test_without_an_adaptive_attack_nothing_is_said_of_one(tmp_path: Path):
     )
 
 
+def test_an_adaptive_attack_on_the_defended_side_alone_is_not_passed_over(tmp_path: Path):
+    pair(tmp_path, "square", 30, 10)
+    put(tmp_path, cell("transfer", defence=ANTI), 20)
+    put(tmp_path, cell("transfer:attack=apgd", defence=ANTI), 30)
+    assert sentence(tmp_path).endswith(
+        "(square); an attacker who knows the defence (transfer:attack=apgd in linf:2/255) leaves 25.0 % [14.2, 40.2] "
+        "of 40 samples, which says no gain: run that attack on the bare classifier too."
+    )
+    put(tmp_path, cell("transfer"), 30)
+    assert "against an attacker who knows the defence" in sentence(tmp_path)
+
+
 def test_a_defence_that_falls_to_the_adaptive_attack_is_no_answer(tmp_path: Path):
     pair(tmp_path, "square", 30, 10)
     pair(tmp_path, "pgd", 30, 29)

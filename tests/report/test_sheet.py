@@ -6,9 +6,11 @@ import csv
 import io
 import re
 
+import pytest
+
 from antiadv.report.grid import Grid, GridLine, Number
-from antiadv.report.measures import Difference, Share
-from antiadv.report.sheet import Entry, Sheet, code, count, escaped, measured, number, of_grid
+from antiadv.report.measures import Difference, Ratio, Share
+from antiadv.report.sheet import Entry, Sheet, code, count, escaped, measured, number, of_grid, ratio
 
 SHARE = Share(0.542, 0.511, 0.573, 1000)
 GAIN = Difference(0.186, 0.159, 0.212, 200, 14, 1e-9, 1000)
@@ -49,6 +51,26 @@ def test_csv_has_a_column_for_every_part():
         "",
     )
     assert (lines[1]["AA"], lines[1]["AA paper"], lines[1]["AA gain high"]) == ("–", "71.7", "21.2")
+
+
+def test_a_bound_keeps_the_end_that_is_known():
+    """`> 180` is no 182: whoever reads the file must see that."""
+    entries = [ratio(Ratio(182.0, "more")), ratio(Ratio(0.5, "less")), ratio(Ratio(3.0)), ratio(None)]
+    sheet = Sheet("s", "S", ("× queries",), tuple((entry,) for entry in entries))
+    assert sheet.csv().splitlines() == ["× queries,× queries low,× queries high", "182,182,", "0.5,,0.5", "3,,", ",,"]
+    assert [line["× queries"] for line in sheet.json()] == [
+        {"value": 182.0, "low": 182.0},
+        {"value": 0.5, "high": 0.5},
+        3.0,
+        "",
+    ]
+
+
+@pytest.mark.parametrize(("paper", "shown"), [(88.25, "(88.3)"), (34.55, "(34.6)"), (29.14, "(29.1)"), (0.0, "(0.0)")])
+def test_published_ties_round_away_from_zero(paper: float, shown: str):
+    assert Number(None, paper).published == shown
+    assert Number(None, 1.65, signed=True).published == "(+1.7)"
+    assert Number(None, -1.65, signed=True).published == "(-1.7)"
 
 
 def test_csv_rounds_nothing_away():

@@ -126,10 +126,9 @@ def test_every_verdict_has_a_colour_and_a_mark_of_its_own():
 
 def test_the_verdict_comes_first_and_the_adaptive_word_last(made: Document):
     first = made.summary[0]
-    assert first.startswith(
-        "`anti_adversary` gains +0.0 points against an attacker who sees scores (1 network) and +30.0"
-    )
-    assert first.endswith("it gains +0.0 points (1 network): it is no answer to an adaptive attacker.")
+    asked = "against an attacker who sees scores (1 network)"
+    assert first.startswith(f"`anti_adversary` gains +0.0 points [-8.4, +8.4] (p 1.00) {asked} and +30.0")
+    assert first.endswith("+4.7] (p 1.00) (1 network): it is no answer to an adaptive attacker.")
     assert len(made.verdict) == 3
 
 
@@ -247,6 +246,11 @@ def test_the_defence_before_the_most_networks_speaks():
         ["one", "1", "+50.0 (1 network)", "–"],
     ]
     assert headline(found[:1])[0].endswith("says nothing of an attacker who knows the defence.")
+    assert headline(found[:1])[0].startswith("`one` gains +50.0 points [+50.0, +50.0] (p 1e-09) against"), "of one, all"
+    luck = [level("m", "two", Access.GRADIENTS, 0.2, 0.5), found[2]]
+    assert "(2 networks, more than chance explains on 1)" in headline(luck)[0]
+    luck[1] = level("n", "two", Access.GRADIENTS, 0.0, 1.0)
+    assert "(2 networks, on none more than chance explains)" in headline(luck)[0]
     assert headline([found[-1]])[0].endswith("(1 network): it is no answer to an adaptive attacker.")
     few = dataclasses.replace(found[-1], gain=Difference(0.0, -0.2, 0.2, 0, 0, 1.0, 8))
     said = "(2 networks), on 1 network with too few samples to tell it from none."

@@ -5,10 +5,11 @@
 
 The attack searches through `engine`, in whatever precision; the judge looks in float32. Where the two part, a search
 that ends at the first image that fools hears it at once and goes on (`Oracle.exactly`). If it still ends at an image in
-the ball of which the engine believes that it fools and the judge does not, it is made again in float32, and that search
-counts: lest rounding make a defence look strong. Samples that the classifier gets wrong untouched are not attacked:
-nothing is left to break. Three sets of dice are made of the seed and a sample's number: the attack's, those of a
-randomised defence under attack, and the judge's. The two engines are compared over equally many looks.
+the ball, or if it minimises the distance at any, of which the engine believes that it fools and the judge does not, it
+is made again in float32, and that search counts: lest rounding make a defence look strong. Samples that the classifier
+gets wrong untouched are not attacked: nothing is left to break. Three sets of dice are made of the seed and a sample's
+number: the attack's, those of a randomised defence under attack, and the judge's. The two engines are compared over
+equally many looks.
 """
 
 from __future__ import annotations
@@ -111,7 +112,8 @@ def confront(
                 before, after = judged(x, engine), judged(z, engine)
             agreement = _agreement((before, clean), (after, attacked))
             believed = (after.majority(y) == threat.targeted) & (attacked.majority(y) != threat.targeted) & goal
-            doubtful = (believed & (threat.ball.distance(x, z) <= threat.ball.reach)).nonzero().squeeze(1)
+            claimed = attack.minimal | (threat.ball.distance(x, z) <= threat.ball.reach)
+            doubtful = (believed & claimed).nonzero().squeeze(1)
             again = len(doubtful)
             if again:
                 second = Ledger(len(x), threat.queries)

@@ -68,7 +68,13 @@ class World:
         return self._last[1]
 
     def check_name(self, text: str) -> None:
-        """A network in hand must not go by the name of another: a report would call it that one, in its normal form."""
+        """A network in hand must not go by the name of another, as which a report would show it, nor by one that its
+        tables would take for something else."""
+        if text in self._given and (strange := [c for c in text if c in "`|<>" or not c.isprintable()]):
+            raise BadInput(
+                f"the name of a network in hand stands in tables; found {text!r}, with {strange[0]!r}. "
+                "Use letters, digits and - _ . instead."
+            )
         if text in self._given and models.is_registered(text):
             raise BadInput(
                 f"a network in hand needs a name of its own; found {text!r}, which begins as one of the library's. "

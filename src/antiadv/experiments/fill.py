@@ -14,17 +14,28 @@ stored count, so a line may rest on more than the table asks for. The table says
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from antiadv import defences, models
+from antiadv import attacks, defences, models
 from antiadv.core.ball import Ball
 from antiadv.evaluate.cell import LOOKS, Cell, Record
 from antiadv.evaluate.store import Store
 from antiadv.experiments.layout import Ask, Column, Layout, Line, Words
 from antiadv.report.grid import Grid, GridLine, Number, count, join
-from antiadv.report.measures import Difference, Share, difference, right, share, standing, standing_by, unseen_by
+from antiadv.report.measures import (
+    Difference,
+    Share,
+    difference,
+    parted,
+    right,
+    share,
+    standing,
+    standing_by,
+    unseen_by,
+)
 from antiadv.report.table import fuller, searched
 
 LABELS = ("data", "network", "setting")
@@ -70,7 +81,7 @@ class Shelf:
     def good(self, ask: Ask, column: Column) -> dict[int, bool] | None:
         """Which samples are right, or withstand, as the column measures it; None where nothing is stored."""
         cell = self.find(ask)
-        if cell is None:
+        if cell is None or (column.radius is not None and self.parted(cell, column.radius)):
             return None
         how = cell, column.measure.startswith("clean"), column.queries, column.radius, column.one_look
         if how not in self._good and column.one_look and cell.threat.queries is not None:
@@ -79,6 +90,13 @@ class Shelf:
             ball = cell.threat.ball if column.radius is None else Ball(cell.threat.ball.p, column.radius)
             self._good[how] = {r.sample: _good(r, ball, column) for r in self.records(cell)}
         return self._good[how]
+
+    def parted(self, cell: Cell, radius: float = math.inf) -> int:
+        """How many samples ended within this radius, beyond the run's, at an image that fooled the search and not the
+        judge, of an attack that looks for the closest."""
+        if not attacks.parse(cell.attack).minimal:
+            return 0
+        return sum(parted(r, cell.threat.ball) and r.distance <= radius for r in self.records(cell))
 
 
 def _good(record: Record, ball: Ball, column: Column) -> bool:
@@ -130,7 +148,8 @@ def change(shelf: Shelf, line: Line, column: Column) -> Difference | None:
 @dataclass(frozen=True)
 class Filled:
     """`changes` are what the defence of a line makes of its numbers, where the bare network's are stored too;
-    `missing` are the cells of which nothing is stored; `short` those with fewer samples than asked for."""
+    `missing` are the cells of which nothing is stored; `short` those with fewer samples than asked for; `parted` how
+    many samples of a cell ended, beyond its radius, at an image that fooled the search and not the judge."""
 
     layout: Layout
     numbers: tuple[Mapping[str, Number], ...]
@@ -138,6 +157,7 @@ class Filled:
     missing: tuple[Ask, ...]
     short: tuple[Ask, ...]
     used: tuple[Cell, ...]
+    parted: Mapping[Cell, int]
 
     def grid(self) -> Grid:
         lines = tuple(
@@ -151,6 +171,12 @@ class Filled:
         """What the numbers rest on, and what is not there."""
         total = len(self.missing) + len(self.used)
         said = [f"{len(self.used)} of {total} cells are stored." + (f" {searched(self.used)}" if self.used else "")]
+        said += self._counted
+        if self.parted:
+            said.append(
+                f"In {count(len(self.parted), 'cell')} {count(sum(self.parted.values()), 'sample')} ended beyond the "
+                "radius, at an image that fools the coarser search and not the judge. They may fall if searched again."
+            )
         if self._uneven:
             said.append(
                 "Lines that differ in n are of different images, and not to be subtracted from one another, gains "
@@ -161,6 +187,23 @@ class Filled:
                 counts = Counter(ask.network.name for ask in asks)
                 said.append(f"{verb} of {join([count(n, 'cell') + ' of ' + name for name, n in counts.items()])}.")
         return said
+
+    @property
+    def _counted(self) -> list[str]:
+        """Which numbers are of fewer samples, where that goes by columns."""
+        seen: dict[str, set[int]] = {}
+        for numbers in self.numbers:
+            for heading, number in numbers.items():
+                if number.ours is not None:
+                    seen.setdefault(heading, set()).add(number.ours.n)
+        groups: dict[int, list[str]] = {}
+        for heading, sizes in seen.items():
+            if len(sizes) > 1:
+                return []
+            groups.setdefault(min(sizes), []).append(heading)
+        *fewer, most = sorted(groups) or [0]
+        each = [f"{n} samples under {join(groups[n])}" for n in fewer]
+        return [f"n is {join(each)}, and {most} under the others."] if fewer else []
 
     @property
     def _uneven(self) -> bool:
@@ -191,4 +234,5 @@ def fill(layout: Layout, shelf: Shelf) -> Filled:
     missing = tuple(ask for ask, cell in found.items() if cell is None)
     short = tuple(a for a, cell in found.items() if cell is not None and len(shelf.records(cell)) < a.samples)
     used = tuple(cell for cell in found.values() if cell is not None)
-    return Filled(layout, numbers, changes, missing, short, used)
+    apart = {cell: n for cell in used if (n := shelf.parted(cell))}
+    return Filled(layout, numbers, changes, missing, short, used, apart)

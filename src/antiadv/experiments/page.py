@@ -34,15 +34,16 @@ is a function of the records in `results/`, and `antiadv reproduce NAME` runs wh
 - **The images** are the first of the test set, in its order; n says how many.
 - **Numbers** are in per cent, with 95 % intervals (Wilson's; Newcombe's for differences of paired samples), and the
   paper's in round brackets behind them. A sample that the network gets wrong from the start counts as fallen.
-- **Every defended line has an adaptive column**, which the paper has not: the worst case of the line's other attacks in
-  the same ball and of an attack that knows the defence (`antiadv list attacks`, `adaptive`). Its gain is against the
-  bare network under the same attacks.
+- **Every defended line has an adaptive column** (of SND under one look, the line below it), which the paper has not:
+  the worst case of the line's other attacks in the same ball and of an attack that knows the defence (`antiadv list
+  attacks`, `adaptive`). Its gain is against the bare network under the same attacks.
 - **Precision**: attacks may search in a coarser precision than float32, the judge decides in float32 always. Where the
-  two part in the end, that sample is searched again from the start, in float32. (Cells searched in tf32 are older than
-  that rule: a few samples may stand there that would fall. So may, in any cell, one whose last image lies so near the
-  boundary that rounding decides its label. How often search and judge gave one label is in each receipt.) Where a cell
-  is stored in several precisions, the one with the most samples counts, of equals the finest; each table says which it
-  was.
+  two part in the end, that sample is searched again from the start, in float32. Older cells know less of that rule: of
+  those in tf32 nothing was searched again, of those in half only what ended inside the radius. Samples may stand there
+  that would fall, above all under attacks that see labels alone and walk where rounding decides them; a table that
+  holds such cells says how many, and reads none of them at another radius within which such an image lies. How often
+  search and judge gave one label is in each receipt. Where a cell is stored in several precisions, the one with the
+  most samples counts, of equals the finest; each table says which it was.
 - **Settings** are the paper's where it states them; where it is silent, the choice stands below the table.
 
 ## Claim by claim

@@ -25,7 +25,7 @@ from antiadv.report.curves import by_access, by_cost, by_queries, by_radius
 from antiadv.report.document import Claimed, Document, Shown, raised
 from antiadv.report.figures import Figure, Panel, Series
 from antiadv.report.grid import count, join
-from antiadv.report.sheet import Entry, Sheet, code, measured, of_grid
+from antiadv.report.sheet import Entry, Sheet, code, measured, of_grid, ratio
 from antiadv.report.sheet import count as counted
 from antiadv.report.summary import by_defence, headline
 from antiadv.report.table import Row, rows, searched
@@ -207,7 +207,7 @@ def _cells(found: Sequence[Row]) -> Sheet:
             measured(row.robust),
             counted(row.queries),
             measured(row.gain, "" if row.gain is None else f" p {row.gain.p:.2g}"),
-            Entry() if row.ratio is None else Entry(str(row.ratio), row.ratio.value),
+            ratio(row.ratio),
         )
         for row in found
     )

@@ -27,7 +27,7 @@ from antiadv.core.threat import Access
 from antiadv.evaluate.cell import Record
 from antiadv.report.figures import Figure, Panel, Series
 from antiadv.report.grid import join
-from antiadv.report.measures import Ratio, Share, right, share, standing
+from antiadv.report.measures import Ratio, Share, parted, right, share, standing
 from antiadv.report.table import Row, coarse, searched
 from antiadv.report.verdict import WHO, Level
 
@@ -92,7 +92,8 @@ def by_radius(rows: Sequence[Row]) -> list[Figure]:
         fullest = _fullest(group, lambda r: (_network(r), r.defence, r.cell.threat.ball, r.cell.threat.queries))
         panels, used, names = [], list[Row](), _named(map(_network, fullest))
         several = len({r.cell.threat.queries for r in fullest}) > 1
-        for (network, p, most), mine in _groups(_chosen(fullest), _setting):
+        known = [r for r in fullest if not (minimal and any(parted(x, r.cell.threat.ball) for x in r.records))]
+        for (network, p, most), mine in _groups(_chosen(known), _setting):
             lines = tuple((_widening if minimal else _sampled)(_shared(mine)))
             if lines:
                 along = "Linf radius, in 1/255" if p == math.inf else "L2 radius"

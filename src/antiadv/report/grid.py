@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
 from antiadv.report.measures import Difference, Share
@@ -40,8 +41,11 @@ class Number:
 
     @property
     def published(self) -> str:
-        sign = "+" if self.signed else ""
-        return "" if self.paper is None else f"({self.paper:{sign}.1f})"
+        """To one digit, of a tie away from zero: the paper has two, and rounds some of its own so."""
+        if self.paper is None:
+            return ""
+        shown = Decimal(repr(self.paper)).quantize(Decimal("0.1"), ROUND_HALF_UP)
+        return f"({shown:{'+' if self.signed else ''}})"
 
     def json(self) -> dict[str, Any]:
         return {"ours": None if self.ours is None else dataclasses.asdict(self.ours), "paper": self.paper}

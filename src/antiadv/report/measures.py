@@ -76,6 +76,13 @@ def standing(record: Record, ball: Ball) -> bool:
     return right(record) and (2 * record.attacked_right > record.draws or not inside)
 
 
+def parted(record: Record, ball: Ball) -> bool:
+    """Right, and still right by the judge at an image beyond the ball, where only one that fooled the search can lie:
+    with fewer digits than the judge it ended too close, and how far one lies that fools is not known. (Of a defence
+    that rolls dice one answer may have been luck.)"""
+    return right(record) and record.draws == 1 == record.attacked_right and record.distance > ball.reach
+
+
 def standing_by(record: Record, ball: Ball, queries: int) -> bool:
     """Standing as of a smaller budget than the run's, for attacks that stop at success and whose way does not depend
     on their budget (NES, Bandits, Square)."""

@@ -5,7 +5,7 @@ know.
     Sheet    a head and lines of entries: as Markdown, CSV, LaTeX and plain values; the page of a browser shows the same
 
 In CSV an interval and a published number have columns of their own (`AA`, `AA low`, `AA high`, `AA paper`), so that
-nobody has to take a text apart.
+nobody has to take a text apart. A number that is only a bound has the end that is known: `> 180` a low one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from antiadv.report.grid import NOTHING, Grid, Number
-from antiadv.report.measures import Difference, Share
+from antiadv.report.measures import Difference, Ratio, Share
 
 DIGITS = 4  # of a percentage in CSV and JSON: far finer than any interval
 
@@ -149,6 +149,14 @@ def measured(found: Share | Difference | None, more: str = "") -> Entry:
         return Entry()
     made = number(Number(found, signed=isinstance(found, Difference)))
     return Entry(made.text, made.value, made.low, made.high, None, f"{made.small}{more}")
+
+
+def ratio(found: Ratio | None) -> Entry:
+    """How many times as much; of a bound the end that is known."""
+    if found is None:
+        return Entry()
+    low, high = (found.value if found.bound == bound else None for bound in ("more", "less"))
+    return Entry(str(found), found.value, low, high)
 
 
 def percent(share: float) -> float:

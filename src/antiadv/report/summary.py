@@ -15,7 +15,7 @@ from antiadv.report.grid import NOTHING, count, join
 from antiadv.report.measures import Difference
 from antiadv.report.sheet import Entry, Sheet, code
 from antiadv.report.sheet import count as counted
-from antiadv.report.verdict import NO_ANSWER, WHO, Level, gained, unsure
+from antiadv.report.verdict import NO_ANSWER, WHO, Level, gained, points, unsure
 
 
 def by_defence(levels: Sequence[Level]) -> Sheet:
@@ -71,16 +71,29 @@ def _span(at: Sequence[Level]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
+def _told(at: Sequence[Level]) -> str:
+    """One gain with its interval; of several the ends, whose intervals are in the tables."""
+    return points(at[0].gain) if len(at) == 1 else f"{_span(at)} points"
+
+
+def _sure(at: Sequence[Level]) -> str:
+    """On how many of several networks a gain is more than chance explains, where that is not all of them."""
+    better = [part for part in at if gained(part.gain)]
+    if len(at) == 1 or len(better) == len(at):
+        return ""
+    return f", more than chance explains on {_networks(better)}" if better else ", on none more than chance explains"
+
+
 def _sentence(defence: str, group: Sequence[Level]) -> str:
     asking = [
-        f"{_span(at)} points against {WHO[access]} ({_counted(at)})"
+        f"{_told(at)} against {WHO[access]} ({_counted(at)}{_sure(at)})"
         for access in Access
         if access < Access.INTERNALS and (at := [part for part in group if part.access == access])
     ]
     said = f"`{defence}` gains {join(asking)}" if asking else f"`{defence}` was attacked by nobody who merely asks"
     knowing = [part for part in group if part.access == Access.INTERNALS]
     if not knowing:
-        return f"{said}; no adaptive attack is stored, so this says nothing of {WHO[Access.INTERNALS]}."
+        return f"{said}; no adaptive attack is stored on both sides, so this says nothing of {WHO[Access.INTERNALS]}."
     better = [part for part in knowing if gained(part.gain)]
     thin = [part for part in knowing if unsure(part.gain)]
     if better:
@@ -92,4 +105,4 @@ def _sentence(defence: str, group: Sequence[Level]) -> str:
     tried = {(part.data, part.model, part.ball) for part in knowing}
     alone = [part for part in group if (part.data, part.model, part.ball) not in tried]
     more = f"; on {_counted(alone)} some gains are in a ball without an adaptive attack" if alone else ""
-    return f"{said}; against {WHO[Access.INTERNALS]} it gains {_span(knowing)} points ({_counted(knowing)}){end}{more}."
+    return f"{said}; against {WHO[Access.INTERNALS]} it gains {_told(knowing)} ({_counted(knowing)}){end}{more}."

@@ -20,9 +20,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from antiadv import defences
 from antiadv.core.ball import Ball
 from antiadv.core.threat import Access
 from antiadv.report.flags import stands
+from antiadv.report.grid import count
 from antiadv.report.measures import (
     Calibration,
     Difference,
@@ -128,18 +130,28 @@ def verdict(rows: Sequence[Row]) -> list[str]:
     groups: dict[tuple[str, str, str], list[Level]] = {}
     for part in levels(rows):
         groups.setdefault((part.data, part.model, part.defence), []).append(part)
-    several, spoken = len({data for data, _, _ in groups}) > 1, _spokesmen(rows)
+    several, spoken, lone = len({data for data, _, _ in groups}) > 1, _spokesmen(rows), _lone(rows)
     return [
-        _sentence(f"{m} ({x})" if several else m, d, found, _clean(spoken[x, m, d]))
+        _sentence(f"{m} ({x})" if several else m, d, found, _clean(spoken[x, m, d]), lone.get((x, m, d)))
         for (x, m, d), found in groups.items()
     ]
+
+
+def _lone(rows: Sequence[Row]) -> dict[tuple[str, str, str], Row]:
+    """For each data set, model and defence the strongest attack that knows it and did not meet the bare classifier."""
+    found: dict[tuple[str, str, str], Row] = {}
+    for r in rows:
+        place = r.data, r.model, r.defence
+        if r.gain is None and r.cell.defence != defences.BARE and level(r.cell) == Access.INTERNALS:
+            found[place] = min(found.get(place, r), r, key=lambda row: row.robust.value)
+    return found
 
 
 def _clean(pair: Pair) -> Difference:
     return paired_by(pair[0].records, pair[1].records, right)
 
 
-def _sentence(model: str, defence: str, found: Sequence[Level], clean: Difference) -> str:
+def _sentence(model: str, defence: str, found: Sequence[Level], clean: Difference, lone: Row | None) -> str:
     balls = len({part.ball for part in found}) > 1
 
     def name(part: Level) -> str:
@@ -151,25 +163,32 @@ def _sentence(model: str, defence: str, found: Sequence[Level], clean: Differenc
         return f"({said}{f' in {part.ball}' if balls else ''})"
 
     asking = [
-        f"{_points(part.gain)} against {WHO[part.access]} {name(part)}{_cost(part.ratio)}"
+        f"{points(part.gain)} against {WHO[part.access]} {name(part)}{_cost(part.ratio)}"
         for part in found
         if part.access < Access.INTERNALS
     ]
     adaptive = [part for part in found if part.access == Access.INTERNALS]
     said = f"gains {_listed(asking)}" if asking else "was attacked by nobody who merely asks"
     if clean.value < 0 and clean.p <= LEVEL:
-        said = f"costs {_points(clean, signed=False)} of clean accuracy, and {said}"
+        said = f"costs {points(clean, signed=False)} of clean accuracy, and {said}"
     first = f"On {model}, {defence} {said}"
+    if not adaptive and lone is not None:
+        s = lone.robust
+        share = f"{100 * s.value:.1f} % [{100 * s.low:.1f}, {100 * s.high:.1f}] of {count(s.n, 'sample')}"
+        return (
+            f"{first}; {WHO[Access.INTERNALS]} ({lone.cell.attack} in {lone.cell.threat.ball}) leaves {share}, which "
+            "says no gain: run that attack on the bare classifier too."
+        )
     if not adaptive:
         return f"{first}; no adaptive attack was run, so this says nothing of an attacker who knows the defence."
     last = min(adaptive, key=lambda part: part.gain.value)
     g = last.gain
-    known = f"{first}; against {WHO[Access.INTERNALS]} {name(last)} it gains {_points(g)}{_comment(g)}"
+    known = f"{first}; against {WHO[Access.INTERNALS]} {name(last)} it gains {points(g)}{_comment(g)}"
     untried = dict.fromkeys(str(part.ball) for part in found if part.ball not in {a.ball for a in adaptive})
     return f"{known}; no adaptive attack was run in {_listed(list(untried))}." if untried else f"{known}."
 
 
-def _points(g: Difference, signed: bool = True) -> str:
+def points(g: Difference, signed: bool = True) -> str:
     """A gain with its sign, or a loss without."""
     ends = (g.value, g.low, g.high) if signed else (-g.value, -g.high, -g.low)
     value, low, high = (f"{100 * v:{'+' if signed else ''}.1f}" for v in ends)
@@ -200,7 +219,8 @@ def unsure(g: Difference) -> bool:
 def _comment(g: Difference) -> str:
     if gained(g):
         return ""
-    return f": {g.n} samples are too few to tell it from none" if unsure(g) else f": {NO_ANSWER}"
+    few = f": {count(g.n, 'sample')} {'is' if g.n == 1 else 'are'} too few to tell it from none"
+    return few if unsure(g) else f": {NO_ANSWER}"
 
 
 def _listed(parts: Sequence[str]) -> str:
