@@ -170,6 +170,13 @@ def test_arrays_are_kept_as_they_are_and_memory_mapped(tmp_path: Path) -> None:
     assert isinstance(dataset.pixels, np.memmap)
     assert np.array_equal(dataset.arrays()[0], x)
     assert dataset.labels([1, 0]).tolist() == [999, 5]
+    for kept, other in (("labels", np.array([0, 999, 5])), ("images", 255 - x)):
+        path = tmp_path / "data" / f"nips2017-test.{kept}.npy"
+        before = path.read_bytes()
+        np.save(path, other)
+        with pytest.raises(BadInput, match="have changed since they were imported"):
+            data.load(f"nips2017:dir={tmp_path / 'data'}")
+        path.write_bytes(before)
     np.save(tmp_path / "source" / "nips2017_y.npy", np.array([5, 1000, 0]))
     with pytest.raises(BadInput, match="classes are 0 to 999; found 0 to 1000"):
         data.import_source(tmp_path / "source", tmp_path / "data")
@@ -202,6 +209,13 @@ def test_larger_images_are_scaled_to_256_first() -> None:
     x = np.repeat(np.repeat(random_image(256, 320), 2, axis=0), 2, axis=1)  # every pixel four times
     small = np.asarray(Image.fromarray(x).resize((320, 256), Image.Resampling.BILINEAR))
     assert np.array_equal(crop(png(x), "x"), small[16:240, 48:272])
+
+
+def test_the_longer_side_is_the_whole_part_of_its_share() -> None:
+    """206 · 256 / 103 is 512, and not 511.99…, as in the usual code."""
+    x = random_image(103, 206)
+    scaled = np.asarray(Image.fromarray(x).resize((512, 256), Image.Resampling.BILINEAR))
+    assert np.array_equal(crop(png(x), "x"), scaled[16:240, 144:368])
 
 
 @pytest.mark.parametrize(("height", "width"), [(1, 1), (255, 257), (333, 500), (2000, 3)])

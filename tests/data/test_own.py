@@ -46,6 +46,8 @@ def test_grey_images_are_images(tmp_path: Path):
         ({"images": X, "labels": Y[:3]}, "give one whole number per image"),
         ({"images": X, "labels": Y / 2}, "give one whole number per image"),
         ({"images": X}, "has no partner with the labels"),
+        ({"images": X, "labels": Y, "targets": Y}, "labels and targets both name its labels"),
+        ({"images": X, "x": X, "labels": Y}, "images and x both name its images"),
         ({"pictures": X, "labels": Y}, "has no partner with the images"),
         ({"something": X}, "Call the arrays images and labels."),
         ({"images": X[..., :2], "labels": Y}, "images are [N, H, W, 1 or 3]"),

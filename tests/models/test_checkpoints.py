@@ -188,6 +188,26 @@ def test_a_surplus_key_is_named() -> None:
         checkpoints.fill(models.build(SMALL), state, "file.pt")
 
 
+def test_a_head_by_both_names_is_one_too_many() -> None:
+    state = trained().state_dict()
+    with pytest.raises(BadInput, match=r"it has linear\.weight too many"):
+        checkpoints.fill(models.build(SMALL), state | {"linear.weight": state["fc.weight"] + 1}, "file.pt")
+
+
+def test_a_normalisation_of_other_channels_is_named() -> None:
+    state = trained(SMALL + ",normalise=cifar10").state_dict() | {"mu": torch.tensor([0.5])}
+    with pytest.raises(BadInput, match=r"mu is \[0.5\], but this network normalises with"):
+        checkpoints.fill(models.build(SMALL + ",normalise=cifar10"), state, "file.pt")
+
+
+def test_a_file_that_holds_itself_ends(tmp_path: Path) -> None:
+    content: dict[str, object] = {}
+    content["model"] = content
+    torch.save(content, tmp_path / "self.pt")
+    with pytest.raises(BadInput, match="holds dict under 'model', not a tensor"):
+        checkpoints.read(tmp_path / "self.pt")
+
+
 def test_many_keys_are_counted() -> None:
     with pytest.raises(BadInput, match=r"lacks block1\.layer\.1\.bn1\.weight, .* more; is it"):
         checkpoints.fill(models.build("wrn:depth=16,widen=1"), trained().state_dict(), "file.pt")

@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -17,12 +18,13 @@ from antiadv import models
 from antiadv.core.errors import BadInput
 from antiadv.models import halves, sparse
 from antiadv.models.card import read_card
+from antiadv.models.noise import noise_layers
 from antiadv.train import Progress, Settings, parse, train
 from antiadv.train.card import rounded
 from antiadv.train.hydra import prunable
 from antiadv.train.loop import Diverged, load_weights, with_classes
 from antiadv.train.measure import accuracy, interval, pgd_accuracy
-from antiadv.train.sets import images, renamed
+from antiadv.train.sets import Sets, images, renamed
 from tests.train.tiny import CASES, Case, colours
 
 TINY = "preact18:width=4"
@@ -182,14 +184,36 @@ def test_a_start_may_be_written_short(short: ModuleType, tmp_path: Path, monkeyp
 def test_classes_are_those_of_the_data() -> None:
     assert with_classes("preact18:width=4", 100) == "preact18:classes=100,width=4"
     assert with_classes("preact18:classes=7", 7) == "preact18:classes=7"
-    with pytest.raises(BadInput, match="leave classes out"):
-        with_classes("preact18:classes=7", 10)
+    for said in ("preact18:classes=7", "preact18:7"):
+        with pytest.raises(BadInput, match="leave classes out"):
+            with_classes(said, 10)
 
 
 def test_settings_are_checked_at_the_door(tmp_path: Path) -> None:
     for settings in (Settings(0), Settings(1, batch=1), Settings(1, learning_rate=0.0), Settings(1, ema=1.0)):
         with pytest.raises(BadInput, match="found"):
             train(parse("standard"), TINY, "cifar10", tmp_path / "x.safetensors", settings, load=colours)
+
+
+@pytest.mark.parametrize("name", ["x.pt", "x.json", "x", "x.v2"])
+def test_a_file_that_is_no_safetensors_is_refused_before_the_training(name: str, tmp_path: Path) -> None:
+    def load(_: str) -> Sets:
+        raise AssertionError("the data was read")
+
+    with pytest.raises(BadInput, match=rf"written as safetensors; found {name}\. Name it x\.safetensors\."):
+        train(parse("standard"), TINY, "cifar10", tmp_path / name, Settings(1), load=load)
+
+
+@pytest.mark.parametrize("measure", [accuracy, pgd_accuracy])
+def test_a_network_is_measured_and_left_as_it_was(measure: Callable[..., object]) -> None:
+    """Its noise is turned on for it, and off again; a part that is held in evaluation stays there."""
+    net = models.build("preact18:width=4,noise=0.1,first_noise=0.2").train()
+    net.bn.eval()  # type: ignore[operator, union-attr]
+    before = [m.training for m in net.modules()]
+    x = torch.rand(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    measure(net, x, torch.zeros(4, dtype=torch.int64))
+    assert [layer.draw for layer in noise_layers(net)] == [None] * len(noise_layers(net)) != []
+    assert [m.training for m in net.modules()] == before
 
 
 def test_a_loss_that_is_no_number_ends_the_training(tmp_path: Path) -> None:

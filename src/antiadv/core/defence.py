@@ -65,9 +65,8 @@ class Randomised(Defence):
     def forward(self, x: Tensor, draws: Draws | None = None) -> Tensor:
         check_float(x)
         check_still(self.base)
-        if (
-            draws is None
-        ):  # of the system: who serves copies of one network must not serve the same dice, nor known ones
+        if draws is None:
+            # the system's: copies of one network must not serve the same dice, nor anybody know them
             draws = Draws.of(secrets.randbits(64), torch.arange(len(x), device=x.device))
         if len(draws) != len(x):
             raise BadInput(f"a randomised defence needs one key per image ({len(x)}); found {len(draws)}. Select them.")

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from antiadv import attacks, defences, models
 from antiadv.core.ball import Ball
@@ -39,6 +40,7 @@ from antiadv.report.measures import (
 from antiadv.report.table import fuller, searched
 
 LABELS = ("data", "network", "setting")
+K = TypeVar("K", bound=Hashable)
 
 
 class Shelf:
@@ -191,13 +193,8 @@ class Filled:
     @property
     def _counted(self) -> list[str]:
         """Which numbers are of fewer samples, where that goes by columns."""
-        seen: dict[str, set[int]] = {}
-        for numbers in self.numbers:
-            for heading, number in numbers.items():
-                if number.ours is not None:
-                    seen.setdefault(heading, set()).add(number.ours.n)
         groups: dict[int, list[str]] = {}
-        for heading, sizes in seen.items():
+        for heading, sizes in self._sizes(lambda line, heading: heading).items():
             if len(sizes) > 1:
                 return []
             groups.setdefault(min(sizes), []).append(heading)
@@ -208,12 +205,17 @@ class Filled:
     @property
     def _uneven(self) -> bool:
         """Whether some number of a network is of more samples in one line than in another."""
-        seen: dict[tuple[str, str], set[int]] = {}
+        sizes = self._sizes(lambda line, heading: (line.network.model, heading))
+        return any(len(n) > 1 for n in sizes.values())
+
+    def _sizes(self, key: Callable[[Line, str], K]) -> dict[K, set[int]]:
+        """Of how many samples our numbers are, gathered by what `key` says of a line and a heading."""
+        seen: dict[K, set[int]] = {}
         for line, numbers in zip(self.layout.lines, self.numbers, strict=True):
             for heading, number in numbers.items():
                 if number.ours is not None:
-                    seen.setdefault((line.network.model, heading), set()).add(number.ours.n)
-        return any(len(n) > 1 for n in seen.values())
+                    seen.setdefault(key(line, heading), set()).add(number.ours.n)
+        return seen
 
 
 def labels(line: Line) -> tuple[str, str, str]:
