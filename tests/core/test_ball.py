@@ -98,3 +98,8 @@ def test_text_and_bad_radius() -> None:
 def test_an_infinite_radius_leaves_the_box_alone() -> None:
     z = points(0, -1, 2)
     assert torch.equal(Linf(math.inf).project(points(1), z), z.clamp(0, 1))
+
+
+@pytest.mark.parametrize("ball", [Linf(8 / 255), L2(0.5), L2(20.0)], ids=str)
+def test_the_judge_allows_for_rounding_and_no_more(ball: Ball) -> None:
+    assert ball.eps < ball.reach <= ball.eps + 2e-6 * max(1, ball.eps)

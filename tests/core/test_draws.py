@@ -9,7 +9,7 @@ import pytest
 import torch
 from scipy import stats
 
-from antiadv.core import draws_cuda
+from antiadv.core import draws, draws_cuda
 from antiadv.core.draws import Draws
 from antiadv.models import build
 
@@ -150,3 +150,10 @@ class TestOnCuda:
     def test_normals_agree_to_the_last_places(self, fused: bool) -> None:
         here, there = dice(500).normal(3, 33), cuda(dice(500)).normal(3, 33).cpu()
         torch.testing.assert_close(there, here, rtol=2e-6, atol=1e-6)
+
+
+def test_the_ends_of_the_normal_numbers_are_finite_and_alike() -> None:
+    """The least and the largest of 2²⁴: one in so many would else be infinite, which no sample of them shows."""
+    low, high = draws._TURNS["normal"](torch.tensor([0, -1], dtype=torch.int32)).tolist()
+    assert low == -high
+    assert 5 < high < 6

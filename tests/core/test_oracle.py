@@ -212,3 +212,22 @@ def test_a_model_beside_is_not_charged() -> None:
     assert ledger.queries.sum() == 0
     with pytest.raises(AccessDenied):
         oracle(Access.GRADIENTS)[0].beside(TOY.model)
+
+
+def linear() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(4, 3)).eval()
+
+
+def test_zeros_may_be_read_again() -> None:
+    net, ledger = linear(), Ledger(2)
+    for p in net.parameters():
+        nn.init.zeros_(p)
+    asked = Oracle(net, Threat(Linf(0.1), Access.GRADIENTS), ledger)
+    asked.gradient(torch.rand(2, 1, 2, 2), ce, torch.zeros(2, dtype=torch.int64))
+    assert [ledger.zeros.tolist() for _ in range(2)] == [[1, 1], [1, 1]]
+
+
+def test_a_jacobian_costs_a_gradient_for_each_candidate_and_class() -> None:
+    ledger = Ledger(2)
+    Oracle(linear(), Threat(Linf(0.1), Access.GRADIENTS), ledger).jacobian(torch.rand(6, 1, 2, 2))
+    assert (ledger.queries.tolist(), ledger.gradients.tolist()) == ([3, 3], [9, 9])

@@ -479,3 +479,25 @@ def test_a_deterministic_model_is_looked_at_once() -> None:
     assert [replace(r, attacked_confidence=0, clean_confidence=0) for r in looked_often] == [
         replace(r, attacked_confidence=0, clean_confidence=0) for r in plain.records
     ]
+
+
+def test_attack_defence_and_judge_roll_dice_of_their_own() -> None:
+    """Whoever knew the defence's could subtract its noise."""
+    heard, held = list[Tensor](), list[Tensor]()
+
+    class Heard(SmallNoise):
+        def answer(self, x: Tensor, draws: Draws) -> Tensor:
+            heard.append(draws.keys)
+            return super().answer(x, draws)
+
+    def look(oracle: Oracle, x: Tensor, y: Tensor, ball: object, draws: Draws) -> Tensor:
+        for _ in range(3):
+            oracle.labels(x)
+        held.extend([draws.keys, *(draws.fold(t).keys for t in range(3))])
+        return x
+
+    net = nn.Sequential(nn.Flatten(), nn.Linear(4, 3)).eval().double()
+    x = torch.rand(8, 1, 2, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    antiadv.attack(Heard(net, std=1e-9), x, net(x).argmax(1), Odd(look), Linf(0.1))
+    assert set(torch.cat(heard).tolist()).isdisjoint(torch.cat(held).tolist())
+    assert len(torch.cat(heard).unique()) == (LOOKS + 3) * 8

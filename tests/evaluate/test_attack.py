@@ -10,12 +10,15 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from torch import nn
 
 import antiadv
 from antiadv import L2, Linf, Threat
 from antiadv.attacks.white_box.pgd import PGD
+from antiadv.core.door import check_scores
 from antiadv.core.errors import AccessDenied, BadInput, BadSpec
 from antiadv.core.threat import Access
+from antiadv.defences.small_noise import SmallNoise
 from antiadv.report.measures import robust_accuracy
 from tests.evaluate.probes import Chessboard, Odd, same
 from tests.toys import halfspace, small_net
@@ -415,3 +418,20 @@ def test_an_outcome_is_a_value():
     outcome = antiadv.attack(TOY.model, TOY.x, TOY.y, "pgd:steps=2", Linf(0.08))
     with pytest.raises(dataclasses.FrozenInstanceError):
         outcome.records = []  # type: ignore[misc]
+
+
+def test_a_part_in_training_mode_is_refused():
+    net = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(4, 3)).eval()
+    net[1].train()
+    x, y = torch.rand(2, 1, 2, 2), torch.zeros(2, dtype=torch.int64)
+    with pytest.raises(BadInput, match="evaluation mode"):
+        antiadv.attack(net, x, y, "square", Linf(0.1), queries=5)
+    with pytest.raises(BadInput, match="evaluation mode"):
+        SmallNoise(net)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_probabilities_are_seen_through_their_rounding(dtype: torch.dtype):
+    p = torch.randn(64, 10, generator=torch.Generator().manual_seed(0)).softmax(1).to(dtype)
+    with pytest.raises(BadInput, match="probabilities"):
+        check_scores(p, torch.rand(64, 1, 2, 2))

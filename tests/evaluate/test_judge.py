@@ -16,7 +16,7 @@ from antiadv.core.engine import Eager
 from antiadv.core.errors import BadInput
 from antiadv.core.threat import Access, Threat
 from antiadv.defences.small_noise import SmallNoise
-from antiadv.evaluate.judge import tidy
+from antiadv.evaluate.judge import Look, _confidences, tidy
 from antiadv.evaluate.shard import confront
 from tests.evaluate.probes import Odd, same
 from tests.toys import halfspace
@@ -184,3 +184,30 @@ def test_after_a_second_search_the_judge_looks_as_often_as_before():
     assert 0 < receipt.again < 6, "only of one class was the first image taken for fallen"
     assert sorted(r.attacked_right for r in found) == [0] * receipt.again + [3] * (6 - receipt.again)
     assert {(r.draws, r.clean_right) for r in found} == {(3, 3)}
+
+
+def test_a_second_search_brings_its_own_bill():
+    """Each sample pays for itself here, so that the first search of those in doubt was a shorter one."""
+
+    def attack(oracle, x, y, ball, draws):
+        z, step, still = x.clone(), 0.0, torch.arange(len(x))
+        while len(still := still[oracle[still].labels(z[still]) == y[still]]):
+            step += 0.004
+            z[still] = across(x, y, step)[still]
+        return z
+
+    def run(engine):
+        threat, ids = Threat(Linf(0.125), Access.LABELS, 100), torch.arange(len(TOY.x))
+        return confront(TOY.model, Odd(attack), threat, TOY.x, TOY.y, ids, 0, engine)
+
+    _, plain, _ = run(Eager())
+    _, found, receipt = run(Rough())
+    doubtful = [r for r in found if r.label == 0]
+    assert len(doubtful) == receipt.again == 3
+    assert doubtful == [r for r in plain if r.label == 0]
+
+
+def test_confidences_are_means_of_probabilities():
+    seen = Look(torch.tensor([[[4.0, 0.0]], [[0.0, 0.0]]]), torch.tensor([0]))
+    (top,), (truth,) = _confidences(seen, torch.tensor([0]))
+    assert top == truth == pytest.approx((0.98201 + 0.5) / 2, abs=1e-3)

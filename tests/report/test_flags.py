@@ -322,3 +322,28 @@ def test_every_flag_is_in_the_page_and_the_page_names_no_other():
 
 def test_every_rule_says_what_it_looks_for():
     assert all(rule.__doc__ for rule in RULES.values())
+
+
+# ---------------------------------------------------------------- where a rule begins, and what it compares
+
+
+def test_three_labels_of_two_hundred_differ():
+    facts = [record(i, queries=3, **({"base_clean": 7} if i < 3 else {})) for i in range(200)]
+    assert names(of("pgd", facts)) == ["labels_differ"]
+
+
+@pytest.mark.parametrize("field", ["images", "weights"])
+def test_what_was_run_on_something_else_is_not_compared(field: str):
+    other = row("square", 30)
+    elsewhere = dataclasses.replace(other, cell=dataclasses.replace(other.cell, **{field: "sha256:other"}))
+    assert names(row("pgd", 10), elsewhere) == []
+
+
+def test_seeds_that_drift_apart_step_by_step_are_found():
+    assert names(*(row("pgd", 10 + 5 * seed, seed=seed) for seed in range(3))) == ["changes_with_seed"]
+
+
+def test_the_second_of_two_tests_is_held_to_less():
+    """Holm's rule, with p = 1/64 and 1/32: Bonferroni's would keep silent of the second."""
+    both = [row("pgd", 10), row("pgd", 17, seed=1), row("apgd", 10), row("apgd", 16, seed=1)]
+    assert names(*both) == ["changes_with_seed"] * 2

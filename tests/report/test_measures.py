@@ -16,6 +16,7 @@ from antiadv.report.measures import (
     Median,
     Ratio,
     Share,
+    calibrated,
     calibration,
     clean_accuracy,
     median_queries,
@@ -321,3 +322,31 @@ def test_who_believes_one_wrong_answer_counts_by_queries_alone():
     all_fell = [record(i, queries=q) for i, q in enumerate((40, 500, 3_939))]
     assert not any(unseen_by(all_fell, 10_000).values()), "the last to fall fell too"
     assert unseen_by([], 10) == {}
+
+
+def test_a_sample_counts_that_is_right_in_every_cell():
+    assert soonest([[record(0, **WRONG)], [record(0)]], BALL) == {}
+
+
+def test_the_median_of_any_even_number_is_where_half_have_fallen():
+    """Kaplan and Meier's product of fractions does not come to a half by itself."""
+    for n in range(2, 60, 2):
+        facts = [record(i, queries=i + 1, **(FELL if i < n / 2 else {})) for i in range(n)]
+        found = queries_to_fall(facts, BALL)
+        assert found is not None
+        assert found.value == n / 2, n
+
+
+def test_a_bound_is_of_the_samples_that_both_have():
+    first = [record(i, queries=10, **FELL) for i in range(4)]
+    second = [record(i, queries=100) for i in range(4)] + [record(9, queries=5000)]
+    assert query_ratio(first, second, BALL) == Ratio(10.0, "more")
+
+
+def test_far_from_the_budget_the_last_count_is_of_one_that_fell():
+    assert not any(unseen_by([record(i, queries=q) for i, q in enumerate((40, 500, 8_900))], 10_000).values())
+
+
+def test_bins_of_confidence_are_closed_above():
+    """Confidences of three digits do stand at their ends: these two are both in (8/15, 9/15]."""
+    assert calibrated([(0.6, 0.6, True), (0.55, 0.2, False)]).error == pytest.approx(abs(1 - 0.6 - 0.55) / 2)

@@ -18,7 +18,7 @@ from antiadv.evaluate import Cell, Store
 from antiadv.report.measures import Ratio
 from antiadv.report.render import HEADINGS, TELLING, markdown
 from antiadv.report.summary import by_defence, headline
-from antiadv.report.table import bare_cell, fullest, rows, searched
+from antiadv.report.table import Row, bare_cell, fullest, make_row, rows, searched
 from antiadv.report.verdict import confidence, levels, verdict
 from tests.evaluate.probes import MODEL, RECEIPT, cell, record
 
@@ -498,3 +498,41 @@ def test_reports_of_equal_stores_are_equal(tmp_path: Path):
         pair(tmp_path / name, "square", 30, 10)
         pair(tmp_path / name, "transfer", 30, 10)
     assert str(antiadv.report(tmp_path / "a")) == str(antiadv.report(Store(tmp_path / "b")))
+
+
+# ---------------------------------------------------------------- which samples and attacks a sentence is of
+
+
+def beside(attack: str, bare: tuple[range, range], defended: tuple[range, range], **words: object) -> list[Row]:
+    """The rows of both sides: which samples each has, and which of them fell."""
+    one, two = ([record(i, **(FELL if i in fell else {})) for i in ids] for ids, fell in (bare, defended))
+    return [
+        make_row(cell(attack, defence="none", **words), one, []),
+        make_row(cell(attack, defence=ANTI, **words), two, one),
+    ]
+
+
+ALL = range(40)
+
+
+def test_of_adaptive_attacks_in_two_balls_the_stronger_has_the_last_word():
+    near = beside("transfer", (ALL, range(30)), (ALL, range(10)))
+    far = beside("transfer", (ALL, range(35)), (ALL, range(34)), threat="linf:4/255")
+    (said,) = verdict([*near, *far])
+    assert "knows the defence (transfer in linf:4/255) it gains +2.5 points" in said
+
+
+def test_confidence_is_compared_on_the_samples_that_both_have():
+    (found,) = confidence(beside("pgd", (ALL, range(10)), (range(20), range(5))))
+    assert (found.bare.n, found.defended.n) == (20, 20)
+
+
+def test_where_an_attack_met_other_samples_the_worst_case_is_of_the_level_alone():
+    others = range(40, 80)
+    asked = beside("square", (others, others), (others, range(0)))
+    knowing = [
+        *beside("transfer", (ALL, ALL), (ALL, range(20))),
+        *beside("bpda", (ALL, ALL), (ALL, range(10, 30))),
+    ]
+    (*_, last) = levels([*asked, *knowing])
+    assert (last.gain.value, last.gain.n, last.attacks) == (0.25, 40, ("transfer", "bpda"))
