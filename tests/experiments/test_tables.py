@@ -38,10 +38,11 @@ from antiadv.experiments.claims import ABOVE_ZERO, Bar, Check, claims
 from antiadv.experiments.fill import Shelf, compare, fill, value, words
 from antiadv.experiments.layout import Ask, Layout
 from antiadv.experiments.networks import Source, imagenet, of_method
-from antiadv.experiments.todo import Pace, cost, in_order, passes, resolve
+from antiadv.experiments.todo import Pace, as_stored, cost, in_order, passes, resolve
 from antiadv.experiments.whole import whole
 from antiadv.report.measures import Difference, Share, standing, standing_by, worst_case
 from tests.evaluate.probes import RECEIPT, record
+from tests.evaluate.probes import cell as probe
 
 NAMES = list(experiments.EXPERIMENTS)
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "run_paper.py"
@@ -1005,3 +1006,43 @@ def test_a_store_does_not_say_where_the_files_lay(tmp_path: Path, world: World):
     assert str(tmp_path) not in path.read_text()
     (again,) = Store(tmp_path).cells()
     assert (again.key, again.data, len(Store(tmp_path).read(again))) == (cell.key, "cifar10:test", 40)
+
+
+def test_a_column_of_another_radius_is_read_by_that_radius(tmp_path: Path, world: World):
+    """Ten of 40 fell between the two radii; three on which search and judge part lie beyond both, and hide nothing."""
+    store = Store(tmp_path)
+    for cell in cells_of("table-4", "compact:awp", world):
+        fell = [record(i, attacked=5, distance=0.3) for i in range(10)]
+        parted = [record(i, distance=0.7) for i in range(10, 13)]
+        store.append(cell, [*fell, *parted, *(record(i) for i in range(13, 40))], RECEIPT)
+    for numbers in experiments.filled("table-4", store, samples=40).numbers[:2]:
+        near, far = numbers["BA"].ours, numbers["BA, L2 0.5"].ours
+        assert near is not None
+        assert far is not None
+        assert (near.value, far.value) == (1.0, 0.75)
+
+
+def test_the_bars_are_those_that_the_rules_tell(tmp_path: Path):
+    """Nothing needs to be stored for that."""
+    found = {(c.name, "cifar100" in k.line): k.bar for c in claims(Shelf(Store(tmp_path))) for k in c.checks}
+    kept, gains, bound = "Clean accuracy is kept", "Gains under AutoAttack", "The bare network bounds it from below"
+    assert (found[kept, False], found[kept, True]) == (Bar(-0.002, 0.002), Bar(-0.01, 0.01))
+    assert (found[gains, False], found[gains, True]) == (Bar(0.15), Bar(0.08))
+    assert found["Ten points for every α", False] == Bar(0.10)
+    assert found[bound, False] == found[bound, True] == Bar(-0.01, 0.01)
+
+
+def test_what_another_precision_has_in_part_is_run_as_it_was_asked(tmp_path: Path):
+    store = Store(tmp_path)
+    asked, mixed = (probe("square", range(40), precision=p) for p in ("float32", "mixed"))
+    store.append(mixed, [record(i) for i in range(39)], RECEIPT)
+    assert as_stored(asked, store) == asked
+    store.append(mixed, [record(39)], RECEIPT)
+    assert as_stored(asked, store) == mixed
+
+
+def test_pace_follows_the_last_pieces():
+    pace = Pace(rate=1)
+    for seconds in (90, 90, 90, 1, 2, 3):
+        pace.tell(("square",), 10, seconds)
+    assert pace.guess(("square",), 10) == 2

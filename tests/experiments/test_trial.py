@@ -15,6 +15,7 @@ import antiadv
 from antiadv.core.errors import BadInput, BadSpec
 from antiadv.core.threat import Access
 from antiadv.defences import wrap
+from antiadv.experiments import trial
 from antiadv.experiments.trial import AVERAGED, FIRST, QUERIES, Verdict, battery, cost, rounds, scaled, temperature
 from tests.toys import Spy, small_net
 
@@ -258,3 +259,11 @@ def test_a_temperature_is_fitted_on_other_samples():
     found = scaled(Sure().eval(), images(20), y)
     assert found is not None
     assert found.error > 0.4
+
+
+def test_a_temperature_is_of_the_samples_that_the_verdict_is_of(monkeypatch: pytest.MonkeyPatch):
+    """Of eight, to which none is fitted, where there was no time for the others."""
+    net, x = small_net(), images(24)
+    monkeypatch.setattr(trial, "rounds", lambda todo, seconds, run: run(todo[:8]) or 8)
+    found = antiadv.verdict(net, x, net(x).argmax(1), queries=5)
+    assert (found.samples, found.scaled) == (8, None)

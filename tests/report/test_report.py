@@ -536,3 +536,15 @@ def test_where_an_attack_met_other_samples_the_worst_case_is_of_the_level_alone(
     ]
     (*_, last) = levels([*asked, *knowing])
     assert (last.gain.value, last.gain.n, last.attacks) == (0.25, 40, ("transfer", "bpda"))
+
+
+@pytest.mark.parametrize(("mine", "gain"), [("mixed", 0.75), ("tf32", 0.5)])
+def test_of_bare_cells_that_share_as_many_samples_its_own_precision_counts_or_the_finest(
+    tmp_path: Path, mine: str, gain: float
+):
+    put(tmp_path, square(), 20)
+    put(tmp_path, square(precision="mixed"), 30)
+    put(tmp_path, square(ANTI, precision=mine), 0)
+    (defended,) = [r for r in rows(Store(tmp_path)) if r.cell.defence == ANTI]
+    assert defended.gain is not None
+    assert defended.gain.value == gain

@@ -7,25 +7,32 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from antiadv import models
+from antiadv.core.ball import Ball
+from antiadv.core.draws import Draws
 from antiadv.core.errors import BadInput
+from antiadv.core.oracle import Oracle
 from antiadv.models import halves, sparse
 from antiadv.models.card import read_card
 from antiadv.models.noise import noise_layers
-from antiadv.train import Progress, Settings, parse, train
+from antiadv.train import Progress, Settings, loop, parse, train
 from antiadv.train.card import rounded
 from antiadv.train.hydra import prunable
 from antiadv.train.loop import Diverged, load_weights, with_classes
 from antiadv.train.measure import accuracy, interval, pgd_accuracy
 from antiadv.train.sets import Sets, images, renamed
-from tests.train.tiny import CASES, Case, colours
+from antiadv.train.step import Step, schedule
+from tests.evaluate.probes import Odd
+from tests.train.tiny import CASES, Case, batch, colours, network
 
 TINY = "preact18:width=4"
 QUICK = {"pgd": "pgd:steps=2", "trades": "trades:steps=2", "mart": "mart:steps=2", "awp": "awp:recipe=(pgd:steps=2)",
@@ -232,3 +239,58 @@ def test_wilson_interval() -> None:
 def test_the_same_folder_for_another_set() -> None:
     assert renamed("cifar10:dir=/data", "cifar100") == "cifar100:dir=/data"
     assert renamed("cifar10", "cifar100") == "cifar100"
+
+
+def test_a_sample_has_the_same_dice_in_batches_of_any_size() -> None:
+    seen: list[Tensor] = []
+
+    def do(oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
+        seen.append(draws.keys)
+        return x
+
+    shown = batch(16)
+    for size in (16, 5):
+        pgd_accuracy(network().eval(), shown.x, shown.y, attack=Odd(do), batch=size, seed=3)
+    assert torch.equal(seen[0], torch.cat(seen[1:]))
+    assert torch.equal(seen[0], Draws.of(3, torch.arange(16)).keys)
+
+
+def test_each_phase_goes_through_its_schedule_once_at_its_own_rate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[int, Tensor]] = []
+    draw = Step.draw
+
+    def watched(self: Step, rows: Tensor, knobs: Tensor, *key: int) -> None:
+        seen.append((key[0], knobs))
+        draw(self, rows, knobs, *key)
+
+    monkeypatch.setattr(Step, "draw", watched)
+    run("pretraining:recipe=standard,share=0.5,rate=0.25", tmp_path / "x.safetensors")
+    settings = Settings(epochs=4, batch=16, learning_rate=0.05)
+    for phase, rate in enumerate((1.0, 0.25)):
+        mine = torch.stack([knobs for of, knobs in seen if of == phase])
+        assert torch.equal(mine, schedule(2 * 64 // 16, settings, rate))
+
+
+def test_a_checkpoint_of_a_training_from_another_start_is_refused(tmp_path: Path) -> None:
+    one, other, out = (tmp_path / f"{name}.safetensors" for name in ("one", "other", "out"))
+    run("standard", one, epochs=1)
+    run("standard", other, epochs=2)
+    recipe, settings = parse("hydra:recipe=standard"), Settings(epochs=4, batch=16, learning_rate=0.05)
+
+    def stop(_: object) -> None:
+        raise Stop
+
+    with pytest.raises(Stop):
+        train(recipe, TINY, "cifar10", out, settings, load=colours, start=one, progress=stop)
+    with pytest.raises(BadInput, match=r"another training \(start is sha256:\w+, asked is sha256:\w+\)"):
+        train(recipe, TINY, "cifar10", out, settings, load=colours, start=other)
+
+
+def test_the_seconds_of_a_card_are_those_of_all_epochs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = count()
+    monkeypatch.setattr(loop.time, "perf_counter", lambda: float(next(ticks)))
+    with pytest.raises(Stop):
+        run("standard", tmp_path / "x.safetensors", stop_after=2)
+    assert run("standard", tmp_path / "x.safetensors").seconds == 4.0
