@@ -15,7 +15,8 @@
     strength   both sides' images by one judge in float32, under parity's rules, on as many images as were timed; each
                repeat rolls dice of its own on both sides, and all of them count (in older files the first alone); an
                interval then resamples images, for the repeats of one are alike
-    again      a sample that the search takes for fallen and the judge does not is searched in float32 too, in that time
+    again      a sample that the search takes for fallen and the judge does not is searched in float32 too, in that
+               time, unless the search heard it, as `evaluate/shard.py` has it; in older files that too
     budget     of attacks on labels, ours may send what theirs was seen to send for each sample; in `least` jobs the
                least share of it with which it comes as close, found by trying shares from the smallest on, untimed
     overhead   of one attack() of ours, the share of processor time outside the network's passes, on one thread
@@ -364,19 +365,24 @@ class Course:
 
     def _ours(self, attack: Attack, task: Task, dice: Draws, engine: Engine, budget: int | None) -> Side:
         with Meter(self.net) as meter, clock(task.x.device) as timed:
-            z = self._searched(attack, task, dice, engine, budget)
+            z, unheard = self._searched(attack, task, dice, engine, budget)
             if (judge := engine.judge(task.net)) is not engine:
                 with aside():
                     believed, judged = (passes.scores(task.net, z).argmax(1) != task.y for passes in (engine, judge))
-                again = (believed & ~judged).nonzero().squeeze(1)
+                again = (believed & ~judged & unheard).nonzero().squeeze(1)
                 if len(again):
-                    z[again] = self._searched(attack, task[again], dice[again], judge, budget)
+                    z[again], _ = self._searched(attack, task[again], dice[again], judge, budget)
         return Side(z, meter.forwards, meter.backwards, timed.seconds)
 
-    def _searched(self, attack: Attack, task: Task, dice: Draws, engine: Engine, budget: int | None) -> Tensor:
+    def _searched(
+        self, attack: Attack, task: Task, dice: Draws, engine: Engine, budget: int | None
+    ) -> tuple[Tensor, Tensor]:
+        """The images, and of which the judge's word would change the search, as in `evaluate/shard.py`."""
         threat, ledger = Threat(task.ball, attack.access, budget), Ledger(len(task.x), budget)
+        oracle = Oracle(task.net, threat, ledger, engine)
         with beginning_at(task.start):
-            return attack(Oracle(task.net, threat, ledger, engine), task.x, task.y, task.ball, dice)
+            z = attack(oracle, task.x, task.y, task.ball, dice)
+        return z, attack.minimal | ~oracle.refused(z).to(z.device)
 
     def warm_up(self, engine: Engine) -> float:
         """Seconds of a short run on all images, on a GPU on fewer, which have graphs of their own, and on one, which
@@ -506,9 +512,9 @@ def _described(
 
 
 def _again(course: Course, runs: dict[str, Side]) -> Facts:
-    """What another repeat came to: of each side what it is judged by."""
+    """What another repeat came to: of each side what it is judged by, and its passes, which tell why it took longer."""
     judged = {side: course.judged(run, "") for side, run in runs.items()}
-    return {side: {key: found[key] for key in JUDGED if key in found} for side, found in judged.items()}
+    return {side: {key: fact for key, fact in found.items() if key != "attack"} for side, found in judged.items()}
 
 
 def revisions(facts: Facts) -> list[str]:
@@ -520,7 +526,7 @@ def revisions(facts: Facts) -> list[str]:
 def _with_repeat(facts: Facts, how: Setting, race: Race, runs: dict[str, Side], others: float | None) -> Facts:
     """The facts, and one repeat more."""
     theirs, head = runs["theirs"].seconds, _head(race, how, facts["samples"])
-    taken = [share for share in (facts["others"], others) if share is not None]
+    taken = [share for share in (facts.get("others"), others) if share is not None]
     return {
         **facts,
         **{key: head[key] for key in ("command", "repeats", "revision")},

@@ -428,10 +428,11 @@ turn, repeated where time allowed; and what each side reached, judged by the sam
 - Ours as it stands asks a copy of the network whose weights suit the device. *compiled* is ours on a network compiled
   first, which is not the default; *half* and *mixed* besides search with 16-bit numbers inside (`--precision`), while
   theirs runs as stated. All are judged in float32 by the network itself; a search asks it before it ends at an image
-  that fools, in runs of older revisions not, and where the two part in the end the sample is searched again in float32,
-  within the time and the passes that are shown. *once* is what is needed before the first run and then kept, as a share
-  of one run: compilation, on a GPU graphs too, of all, ¾ and ½ of the images (of older files of all of them, and the
-  first repeat has the others); it is not in the ratio. A target counts as met if one of these meets it.
+  that fools, in runs of older revisions not, and a sample on which the two part in the end, and it had not asked, is
+  searched again in float32 (in older ones asked or not), within the time and the passes that are shown. *once* is what
+  is needed before the first run and then kept, as a share of one run: compilation, on a GPU graphs too, of all, ¾ and ½
+  of the images (of older files of all of them, and the first repeat has the others); it is not in the ratio. A target
+  counts as met if one of these meets it.
 
 {summary}
 {sections}

@@ -145,9 +145,15 @@ def test_the_judge_is_asked_once_about_a_step_either_way() -> None:
     d = torch.tensor([-0.1, 0.1]).view_as(x)
     first_of(live, ball, d, -d)
     assert torch.allclose(live.z, torch.full_like(x, 0.55))
-    assert torch.equal(live.m, fall(oracle, Pixel()(live.z), y)), "the judge's"
+    assert torch.equal(live.m, fall(oracle, Generous().scores(Pixel(), live.z), y)), "the engine's"
     assert ledger.queries.tolist() == [2, 3]
     assert ledger.checks.tolist() == [1, 1]
+    first_of(live, ball, -d.abs() / 4, d.abs() / 4)  # both nearer, and seem to fool again
+    first_of(live, ball, d.abs() / 4, -d.abs() / 2)  # first back, where both seem to fool too; then over the edge
+    assert len(live) == 0
+    assert torch.allclose(live.images(), torch.full_like(x, 0.475))
+    assert ledger.queries.tolist() == [5, 6]
+    assert ledger.checks.tolist() == [4, 4], "each that seemed to fool"
 
 
 def test_without_replacement_the_distance_grows_like_the_root_of_the_steps() -> None:

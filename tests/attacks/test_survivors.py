@@ -42,7 +42,7 @@ class Generous(Eager):
 
 
 @pytest.mark.parametrize("targeted", [False, True])
-def test_who_does_not_fool_to_the_last_digit_goes_on_from_there_with_the_judges_measure(targeted: bool) -> None:
+def test_who_does_not_fool_to_the_last_digit_goes_on(targeted: bool) -> None:
     """Leads of class 0 over class 1: the first fools, the second only seems to, the third does not even that; the last
     only seems to, and can pay for no more."""
     lead = torch.tensor([-0.25, 0.25, 0.75, 0.25])
@@ -60,9 +60,39 @@ def test_who_does_not_fool_to_the_last_digit_goes_on_from_there_with_the_judges_
     on = live.offer(z, live.oracle.scores(z))
     assert on is not None
     assert on.tolist() == live.rows.tolist() == [1, 2]
-    assert live.m.tolist() == [0.25, 0.25], "the judge's of the one, the engine's of the other"
+    assert live.m.tolist() == [-0.25, 0.25], "the engine's, below what it takes for the boundary too"
     assert torch.equal(live.images(), z)
     assert ledger.checks.tolist() == [1, 1, 0, 1]
+    assert live.oracle.refused(z[1:3]).tolist() == [True, False]
+    # the next two images of the second: one believed too, but not as near as that which was refused, and one nearer
+    for lead, kept in ((0.4, 0.25), (0.1, 0.1)):
+        there = live.z.clone()
+        there[0, 0, 0] = 2 + lead
+        assert live.offer(there, live.oracle.scores(there)) is None
+        assert live.z[0, 0, 0] == pytest.approx(2 + kept)
+        assert live.oracle.refused(live.z).tolist() == [True, False]
+    assert ledger.checks.tolist() == [1, 3, 0, 1], "each of them was looked at"
+
+
+class Overtaken(nn.Module):
+    """Three classes: y = 0 becomes likelier while a third overtakes it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        t = x.flatten(1)[:, :1]
+        return torch.cat([1 + t, torch.ones_like(t), 3 * t], 1)
+
+
+def test_who_leaves_leaves_with_the_image_that_fools_even_where_the_measure_rose() -> None:
+    x, y = torch.zeros(1, 1, 1, 1), torch.zeros(1, dtype=torch.int64)
+    live = Survivors(Oracle(Overtaken(), Threat(Linf(1.0), Access.SCORES), Ledger(1)), x, y, Draws.of(0, y))
+    for t, m in ((0.0, 1.0), (0.9, 2.0)):
+        z = torch.full_like(x, t)
+        s = live.oracle.scores(z)
+        live.keep(z, torch.tensor([m]), torch.tensor([m]) < live.m)
+        on = live.release(live.oracle.fooled(s, live.y).tolist())
+    assert on is not None
+    assert len(live) == 0
+    assert live.images().item() == pytest.approx(0.9)
 
 
 def oracle(spent: Tensor, queries: int | None, targeted: bool = False) -> Oracle:

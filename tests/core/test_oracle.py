@@ -12,7 +12,7 @@ from antiadv.core.engine import Eager
 from antiadv.core.errors import AccessDenied, BudgetSpent
 from antiadv.core.ledger import Ledger
 from antiadv.core.losses import ce
-from antiadv.core.oracle import Oracle
+from antiadv.core.oracle import Oracle, Through
 from antiadv.core.threat import Access, Threat
 from antiadv.defences.small_noise import SmallNoise
 from tests.toys import Halfspace, Spy, halfspace
@@ -157,6 +157,21 @@ def test_a_row_is_replaced_with_all_that_was_written_of_it() -> None:
     ledger.replace(torch.tensor([2, 5]), other)
     assert ledger.queries.tolist() == [1, 1, 3, 1, 1, 3]
     assert ledger.gradients.tolist() == ledger.checks.tolist() == [1, 1, 0, 1, 1, 0]
+
+
+def test_the_last_refused_image_of_a_sample_is_known_by_its_bits() -> None:
+    o, _ = coarse(Access.LABELS)
+    assert o.refused(TOY.x).tolist() == [False] * 6
+    part = o[torch.tensor([4, 1])]
+    part.refuse(TOY.x[[4, 1]])
+    assert o.refused(TOY.x).tolist() == [False, True, False, False, True, False]
+    assert part[torch.tensor([1])].refused(TOY.x[[1]]).tolist() == [True]
+    near = TOY.x.clone()
+    near[1, 0, 0, 0] = torch.nextafter(near[1, 0, 0, 0], torch.tensor(2.0))
+    assert o.refused(near).tolist() == [False, False, False, False, True, False]
+    Through(o)[torch.tensor([4])].refuse(near[[1]])
+    assert Through(o).refused(TOY.x).tolist() == [False, True, False, False, False, False], "another was the last"
+    assert coarse(Access.LABELS)[0].refused(TOY.x).sum() == 0, "of this oracle alone"
 
 
 def test_where_no_answer_is_more_exact_none_is_given() -> None:

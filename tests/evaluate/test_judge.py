@@ -12,6 +12,7 @@ from torch import Tensor
 
 import antiadv
 from antiadv import L2, Linf
+from antiadv.attacks.survivors import Survivors
 from antiadv.core.engine import Eager
 from antiadv.core.errors import BadInput
 from antiadv.core.threat import Access, Threat
@@ -171,6 +172,50 @@ def test_a_sample_on_which_search_and_judge_part_is_searched_again_in_the_judges
     _, found, receipt = run(Rough(), Linf(0.01), Near)
     assert 0 < receipt.again < 6, "but by who minimises the distance: it is read at other radii"
     assert [(r.attacked, r.distance) for r in found] == [(r.attacked, r.distance) for r in plain]
+
+
+@pytest.mark.parametrize(("kind", "second"), [(Odd, []), (Near, [3])])
+def test_a_search_that_heard_the_judge_and_went_on_is_not_made_again(kind, second):
+    """It spends its budget where the engine takes three images for fallen: told that they are not, it had its chance.
+    One that looks for the closest image walked along the wrong edge all the same."""
+    asked = []
+
+    def attack(oracle, x, y, ball, draws):
+        asked.append(len(x))
+        live, z = Survivors(oracle, x, y, draws), across(x, y, 0.0999)
+        while len(live):
+            live.offer(across(live.x, live.y, 0.0999), oracle[live.rows].scores(z[live.rows]))
+        return live.images()
+
+    def run(engine):
+        asked.clear()
+        threat, ids = Threat(Linf(0.125), Access.SCORES, 5), torch.arange(len(TOY.x))
+        return confront(TOY.model, kind(attack), threat, TOY.x, TOY.y, ids, 0, engine)
+
+    _, plain, _ = run(Eager())
+    _, found, receipt = run(Rough())
+    assert asked == [6, *second]
+    assert receipt.again == sum(second)
+    assert receipt.checks == (0 if second else 15), "of three samples each of five images"
+    assert receipt.agreement == pytest.approx(1 - 3 / 12)
+    assert found == plain, "all of them stand, at the price of the whole budget"
+
+
+def test_an_image_found_after_one_that_was_refused_is_searched_again():
+    """What it heard was said of another image."""
+    asked = []
+
+    def attack(oracle, x, y, ball, draws):
+        asked.append(len(x))
+        z = across(x, y, 0.0998)
+        live = Survivors(oracle, x, y, draws)
+        live.offer(z, oracle.scores(z))
+        return across(x, y, 0.0999)
+
+    threat, ids = Threat(Linf(0.125), Access.SCORES, 5), torch.arange(len(TOY.x))
+    _, _, receipt = confront(TOY.model, Odd(attack), threat, TOY.x, TOY.y, ids, 0, Rough())
+    assert asked == [6, 3]
+    assert receipt.again == 3
 
 
 def test_after_a_second_search_the_judge_looks_as_often_as_before():

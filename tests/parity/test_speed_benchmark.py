@@ -255,11 +255,22 @@ def test_a_sample_on_which_search_and_judge_part_is_searched_again_in_the_time_t
         return x.clone()
 
     monkeypatch.setattr(course, "attack", attack)
-    attack.access = course.race.attack().access  # type: ignore[attr-defined]
+    attack.access, attack.minimal = course.race.attack().access, False  # type: ignore[attr-defined]
     side = course.ours(Rough(64, "mixed"), None)
     assert asked == [(len(course.rows), "Rough"), (1, "Fast")]
     assert torch.equal(side.z, course.task.x)
     assert side.forwards == 0, "what the judge looks at is nobody's pass"
+
+    def heard(oracle: Any, x: torch.Tensor, *_: object) -> torch.Tensor:
+        oracle.refuse(x)
+        return attack(oracle, x)
+
+    monkeypatch.setattr(course, "attack", heard)
+    for minimal, second in ((False, []), (True, [(1, "Fast")])):
+        asked.clear()
+        heard.access, heard.minimal = attack.access, minimal  # type: ignore[attr-defined]
+        course.ours(Rough(64, "mixed"), None)
+        assert asked == [(len(course.rows), "Rough"), *second], "who heard it is not, unless it walks along the edge"
 
 
 def test_behind_the_layer_passes_are_those_of_the_network(bench: ModuleType) -> None:

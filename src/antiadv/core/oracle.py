@@ -6,6 +6,7 @@
     jacobian(z)               s, ∂ s / ∂z    [N, K, …]        one query, and one gradient per class
     open()                    the classifier itself
     exactly(z)                the answer to images sent before, scores or labels, to the last digit: see below
+    refuse(z), refused(z)     a search knows of these images that they do not fool;  [N]  whether it said so of these
     left()                    [N]       queries left, per sample
 
 Every image sent is charged to its sample before the model runs; more than the threat grants raises `AccessDenied`,
@@ -15,7 +16,8 @@ charged. How a request is cut into passes is the engine's business (`engine.py`)
 
 An engine may answer in fewer digits than the judge looks with, and an attack that ends at the first image that fools
 ends where the digits matter. `exactly` gives the judge's answer for such an image, which was paid for when it was sent:
-of a sample no more images are answered so than were sent for it.
+of a sample no more images are answered so than were sent for it. A search that goes on with the others as if the image
+had not seemed to fool may `refuse` it: it was not misled, and need not be made again to the last digit for this image.
 
 A defence that rolls dice (`randomised`) meets every image with fresh ones, keyed by its sample and by how many images
 were sent for that sample before: noise as in deployment, and the same in any batch, order and shard.
@@ -62,6 +64,7 @@ class Oracle:
         self._engine = Eager() if engine is None else engine
         self._rows = torch.arange(len(ledger.queries)) if rows is None else rows
         self._dice = Draws.of(0, torch.arange(len(ledger.queries))) if dice is None else dice
+        self._refused: dict[int, Tensor] = {}  # sample → its last refused image; one for all parts of an oracle
         self.threat = threat
 
     def __len__(self) -> int:
@@ -105,6 +108,14 @@ class Oracle:
         self._ledger.check(self._rows, each)
         s = self._engine.judge(self._model).scores(self._model, z)
         return s if self.threat.access >= Access.SCORES else s.argmax(1)
+
+    def refuse(self, z: Tensor) -> None:
+        self._refused.update(zip(self._rows.tolist(), z.detach(), strict=True))
+
+    def refused(self, z: Tensor) -> Tensor:
+        """Whether each, bit for bit, is the image that was last refused for its sample; on the host."""
+        last = [self._refused.get(row) for row in self._rows.tolist()]
+        return torch.tensor([r is not None and torch.equal(r, image) for r, image in zip(last, z, strict=True)])
 
     def gradient(self, z: Tensor, loss: Loss, *targets: Tensor) -> tuple[Tensor, Tensor]:
         """Scores at z and the gradient of each sample's loss there; for a targeted threat the loss is negated."""
@@ -243,6 +254,12 @@ class Through(Oracle):
 
     def exactly(self, z: Tensor) -> Tensor | None:
         return self.inner.exactly(z)
+
+    def refuse(self, z: Tensor) -> None:
+        self.inner.refuse(z)
+
+    def refused(self, z: Tensor) -> Tensor:
+        return self.inner.refused(z)
 
     def gradient(self, z: Tensor, loss: Loss, *targets: Tensor) -> tuple[Tensor, Tensor]:
         return self.inner.gradient(z, loss, *targets)

@@ -4,12 +4,13 @@
     run_shard(job, world)                             →  the same, for a cell's samples, named by text
 
 The attack searches through `engine`, in whatever precision; the judge looks in float32. Where the two part, a search
-that ends at the first image that fools hears it at once and goes on (`Oracle.exactly`). If it still ends at an image in
-the ball, or if it minimises the distance at any, of which the engine believes that it fools and the judge does not, it
-is made again in float32, and that search counts: lest rounding make a defence look strong. Samples that the classifier
-gets wrong untouched are not attacked: nothing is left to break. Three sets of dice are made of the seed and a sample's
-number: the attack's, those of a randomised defence under attack, and the judge's. The two engines are compared over
-equally many looks.
+that ends at the first image that fools hears it at once and goes on (`Oracle.exactly`). If one that did not hear it
+ends at an image in the ball, or if it minimises the distance at any, of which the engine believes that it fools and the
+judge does not, it is made again in float32, and that search counts: lest rounding make a defence look strong. Who heard
+it had the rest of the budget, and a second search would be a second budget. Samples that the classifier gets wrong
+untouched are not attacked: nothing is left to break. Three sets of dice are made of the seed and a sample's number: the
+attack's, those of a randomised defence under attack, and the judge's. The two engines are compared over equally many
+looks.
 """
 
 from __future__ import annotations
@@ -97,14 +98,15 @@ def confront(
         rows = goal.nonzero().squeeze(1)
         seen = None if watch is None else lambda: watch(ledger)
 
-        def search(rows: Tensor, engine: Engine, ledger: Ledger) -> Tensor:
+        def search(rows: Tensor, engine: Engine, ledger: Ledger) -> tuple[Tensor, Tensor]:
             oracle = Oracle(model, threat, ledger, engine, rows.cpu(), seen, dice.fold(DEFENDER))
             found = attack(oracle, x[rows], y[rows], threat.ball, dice[rows])
-            return tidy(x[rows], found.detach().to(x))
+            z = tidy(x[rows], found.detach().to(x))
+            return z, oracle.refused(z).to(x.device)
 
-        z = x.clone()
+        z, heard = x.clone(), torch.zeros_like(goal)
         if len(rows):
-            z[rows] = search(rows, engine, ledger)
+            z[rows], heard[rows] = search(rows, engine, ledger)
         attacked = judged(z, judge)
         agreement, again = 1.0, 0
         if judge is not engine:
@@ -112,12 +114,12 @@ def confront(
                 before, after = judged(x, engine), judged(z, engine)
             agreement = _agreement((before, clean), (after, attacked))
             believed = (after.majority(y) == threat.targeted) & (attacked.majority(y) != threat.targeted) & goal
-            claimed = attack.minimal | (threat.ball.distance(x, z) <= threat.ball.reach)
+            claimed = attack.minimal | ((threat.ball.distance(x, z) <= threat.ball.reach) & ~heard)
             doubtful = (believed & claimed).nonzero().squeeze(1)
             again = len(doubtful)
             if again:
                 second = Ledger(len(x), threat.queries)
-                z[doubtful] = search(doubtful, judge, second)
+                z[doubtful], _ = search(doubtful, judge, second)
                 ledger.replace(doubtful.cpu(), second)
                 attacked = judged(z, judge)
         for s in attacked.scores:

@@ -38,12 +38,12 @@ is a function of the records in `results/`, and `antiadv reproduce NAME` runs wh
   the worst case of the line's other attacks in the same ball and of an attack that knows the defence (`antiadv list
   attacks`, `adaptive`). Its gain is against the bare network under the same attacks.
 - **Precision**: attacks may search in a coarser precision than float32, the judge decides in float32 always. Where the
-  two part in the end, that sample is searched again from the start, in float32. Older cells know less of that rule: of
-  those in tf32 nothing was searched again, of those in half only what ended inside the radius. Samples may stand there
-  that would fall, above all under attacks that see labels alone and walk where rounding decides them; a table that
-  holds such cells says how many, and reads none of them at another radius within which such an image lies. How often
-  search and judge gave one label is in each receipt. Where a cell is stored in several precisions, the one with the
-  most samples counts, of equals the finest; each table says which it was.
+  two part in the end and the search was not told, that sample is searched again from the start, in float32. Of older
+  cells those in tf32 had nothing searched again, those in half only what ended inside the radius. Samples may stand
+  there that would fall, above all under attacks that see labels alone and walk where rounding decides them; a table
+  that holds such cells says how many, and reads none of them at another radius within which such an image lies. How
+  often search and judge gave one label is in each receipt. Where a cell is stored in several precisions, the one with
+  the most samples counts, of equals the finest; each table says which it was.
 - **Settings** are the paper's where it states them; where it is silent, the choice stands below the table.
 
 ## Claim by claim

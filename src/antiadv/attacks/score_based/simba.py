@@ -33,7 +33,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from antiadv.attacks.survivors import Measure, Survivors
+from antiadv.attacks.survivors import Survivors
 from antiadv.core.ball import Ball, per_row
 from antiadv.core.door import at_least
 from antiadv.core.draws import Draws
@@ -74,7 +74,7 @@ class Simba:
         live = Survivors(oracle, x, y, draws)
         s = live.oracle.scores(live.x)
         fooled, _ = move(live, live.x, s, fall(live.oracle, s, live.y))
-        live.release(fooled.tolist(), falls(live))
+        live.release(fooled.tolist())
         if self.rule == "simba":
             self._in_order(live, ball, shuffled(draws, band, most))
         else:
@@ -130,7 +130,7 @@ def first_of(live: Survivors, ball: Ball, d: Tensor, e: Tensor) -> None:
     fooled, taken = move(live, z, s, fall(live.oracle, s, live.y))
     z = torch.where(per_row(taken, z), z, other)
     done, took = torch.stack([fooled, taken]).tolist()
-    on = live.release(done, falls(live))
+    on = live.release(done)
     if on is not None:
         z, took = z[on], [took[place] for place in on.tolist()]
     if all(took):
@@ -140,8 +140,8 @@ def first_of(live: Survivors, ball: Ball, d: Tensor, e: Tensor) -> None:
     s, y = live.oracle[again].scores(z[here]), live.y[here]
     f = live.m.index_copy(0, here, fall(live.oracle, s, y))  # those who moved stay, and are not asked about again
     fooled = torch.zeros_like(f, dtype=torch.bool).index_copy(0, here, live.oracle.fooled(s, y))
-    live.keep(z, f, fooled | (f < live.m))
-    live.release(fooled.tolist(), falls(live))
+    live.keep(z, f, f < live.m)
+    live.release(fooled.tolist())
 
 
 def best_of(live: Survivors, ball: Ball, d: Tensor, e: Tensor) -> None:
@@ -154,19 +154,14 @@ def best_of(live: Survivors, ball: Ball, d: Tensor, e: Tensor) -> None:
     second = order[1::2] < order[::2]
     z, s = torch.where(per_row(second, z), other, z), torch.where(second[:, None], s[1::2], s[::2])
     fooled, _ = move(live, z, s, torch.where(second, f[1::2], f[::2]))
-    live.release(fooled.tolist(), falls(live))
+    live.release(fooled.tolist())
 
 
 def move(live: Survivors, z: Tensor, s: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:
-    """To z where f is lower than `live.m`, f where each sample stands, or z fools; → which fool, and which moved."""
-    fooled = live.oracle.fooled(s, live.y)
-    better = fooled | (f < live.m)
+    """To z where f is lower than `live.m`, f where each sample stands; → which fool, and which moved."""
+    better = f < live.m
     live.keep(z, f, better)
-    return fooled, better
-
-
-def falls(live: Survivors) -> Measure:
-    return functools.partial(fall, live.oracle)
+    return live.oracle.fooled(s, live.y), better
 
 
 def fall(oracle: Oracle, s: Tensor, y: Tensor) -> Tensor:

@@ -87,7 +87,7 @@ class Square:
                 plans = plan(live.draws.repeat(last - t, t + 1), live.x, ball, sides)
             if t < last:  # before it is heard who left: the device has a pass to run meanwhile
                 z = propose(live.x, live.z, ball, tuple(p[:, t - last] for p in plans))  # counted from the end
-            on = live.release(fooled.tolist(), live.oracle.margin)
+            on = live.release(fooled.tolist())
             if on is not None:
                 z, plans = z[on], tuple(p[on] for p in plans)
         return live.images()

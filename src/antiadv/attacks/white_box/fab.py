@@ -147,12 +147,7 @@ def keep(live: Survivors, z: Tensor, s: Tensor, ball: Ball) -> Tensor:
 
 def leave(live: Survivors, done: list[bool], ball: Ball) -> Tensor | None:
     """With a radius, once the judge agrees. Without one no image that fools ends a search, but for x itself."""
-    return live.dismiss(done) if ball.eps == math.inf else live.release(done, nothing)
-
-
-def nothing(s: Tensor, y: Tensor) -> Tensor:
-    """How far the closest image is that fools, where the one that was held does not."""
-    return torch.full_like(y, math.inf, dtype=torch.float64)
+    return live.dismiss(done) if ball.eps == math.inf else live.release(done, refused=math.inf)
 
 
 def linearise(oracle: Oracle, z: Tensor, y: Tensor, aim: Tensor | None, p: float) -> tuple[Tensor, Tensor, Tensor]:
