@@ -1,6 +1,6 @@
 """Write the pages that are made of facts: the zoo (its cards), the catalogue (registries), the flags (what a report
-says of them), the theory (experiments), parity and benchmarks (stored comparisons), confidence (stored measurements),
-the paper's tables (stored runs) and, between marks, the README's headline and its table of speeds.
+says of them), the theory (experiments), parity, benchmarks and precisions (stored comparisons), confidence (stored
+measurements), the paper's tables (stored runs) and, between marks, the README's headline and its table of speeds.
 
 make_docs.py            write what differs
 make_docs.py --check    say what differs, and fail
@@ -13,6 +13,7 @@ import statistics
 import sys
 import textwrap
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,9 +21,15 @@ from typing import Any
 from antiadv import attacks, defences, experiments, models, theory
 from antiadv.cli import catalogue
 from antiadv.core import spec
+from antiadv.evaluate import Cell, Store
+from antiadv.evaluate.cell import Receipt
+from antiadv.evaluate.precision import PRECISIONS
 from antiadv.models import Card
 from antiadv.report import temperature
 from antiadv.report.explained import EXPLAINED, Explanation
+from antiadv.report.flags import changes_with_precision, stands
+from antiadv.report.measures import difference
+from antiadv.report.table import Row, level, make_row
 from antiadv.train import interval
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -792,6 +799,87 @@ def ranges(some: dict[str, Measured], side: str) -> str:
     return f"the calibration error is {said('error')} and the log-loss {said('loss')}"
 
 
+PRECISION = """# What a coarser search costs
+
+`--precision` says what attacks search in; the judge looks in float32, always. So a coarser search can invent no
+success, but it may miss one, and then a network looks stronger than it is. Here the same cells were searched twice,
+with the same dice on the same images. This page is generated from the records in `results/` and `results/precision/`
+(`make docs`).
+
+- *left* is the robust accuracy, in per cent: what the attack did not break. *more left* is coarser minus finer, with
+  Newcombe's 95 % interval for paired samples; *only finer* and *only coarser* count the samples that one of them broke.
+- *again* is how many samples of the coarser search were searched again in float32, since search and judge parted in the
+  end ([design/speed.md](design/speed.md)); older revisions did so within the radius alone.
+- **Bold** where McNemar's exact test gives p ≤ 5 % after Holm's correction, as the warning sign
+  `changes_with_precision` has it ([flags.md](flags.md)).
+
+{summary}
+
+{table}
+## How each was made
+
+Records of the finer search lie in `results/` where a table of [the reproduction](reproduction.md) has them.
+
+{commands}
+"""
+
+
+def precision_page() -> str:
+    pairs = searched_twice([ROOT / "results", ROOT / "results" / "precision"])
+    if not pairs:
+        raise SystemExit("no cell is stored in two precisions; run one of results/precision again first.")
+    rows = [row for pair in pairs for row, _ in pair]
+    signs = {flag.cells for flag in changes_with_precision(list({row.cell: row for row in rows}.values()))}
+    lines = [twice(fine, coarse, (fine[0].cell, coarse[0].cell) in signs) for fine, coarse in pairs]
+    commands = dict.fromkeys(f"- `{row.cell.command}`" for pair in pairs for row, _ in pair)
+    weak = dict.fromkeys(f"`{c.attack}` in {c.precision}" for _, c in sorted(signs, key=lambda s: s[1].attack))
+    found = f"**Too weak: {', '.join(weak)}.**" if weak else "**None is weaker than chance allows.**"
+    return PRECISION.format(
+        summary=filled(f"{found} Of the {len(pairs)} pairs {len(signs)} differ so."),
+        table=table(lines),
+        commands="\n".join(commands),
+    )
+
+
+Searched = tuple[Row, list[Receipt]]
+
+
+def searched_twice(folders: Iterable[Path]) -> list[tuple[Searched, Searched]]:
+    """Cells that are stored in several precisions: the finest of each beside every other."""
+    found: dict[Cell, list[Searched]] = {}
+    for store in map(Store, folders):
+        for cell in store.cells():
+            searched = make_row(cell, store.read(cell), []), store.receipts(cell)
+            found.setdefault(replace(cell, precision=PRECISIONS[0], samples=range(0)), []).append(searched)
+    several = [sorted(some, key=lambda s: PRECISIONS.index(s[0].cell.precision)) for some in found.values()]
+    pairs = [(some[0], other) for some in several for other in some[1:]]
+
+    def order(pair: tuple[Searched, Searched]) -> tuple[object, ...]:
+        cell = pair[1][0].cell
+        return cell.precision, level(cell), cell.attack, cell.model, cell.defence
+
+    return sorted(pairs, key=order)
+
+
+def twice(fine: Searched, coarse: Searched, sign: bool) -> dict[str, str]:
+    (before, _), (after, receipts) = fine, coarse
+    cell, d = after.cell, difference(stands([before]), stands([after]))
+    gap = f"{100 * d.value:+.1f} [{100 * d.low:+.1f}, {100 * d.high:+.1f}]"
+    return {
+        "network": cell.model + ("" if cell.defence == "none" else f" behind `{cell.defence}`"),
+        "attack": f"`{cell.attack}`",
+        "threat": f"`{cell.threat}`",
+        "n": str(d.n),
+        "searched in": f"{before.cell.precision}, {cell.precision}",
+        "left": f"{100 * before.robust.value:.1f}, {100 * after.robust.value:.1f}",
+        "more left": f"**{gap}**" if sign else gap,
+        "only finer": str(d.gained),
+        "only coarser": str(d.lost),
+        "again": str(sum(r.again for r in receipts)),
+        "revision": ", ".join(dict.fromkeys(r.revision for r in receipts)),
+    }
+
+
 def filled(text: str, indent: str = "") -> str:
     return textwrap.fill(text, 120, subsequent_indent=indent, break_on_hyphens=False)
 
@@ -802,6 +890,7 @@ PAGES = {
     "docs/flags.md": flags,
     "docs/parity.md": parity,
     "docs/benchmarks.md": benchmarks,
+    "docs/precision.md": precision_page,
     "docs/confidence.md": confidence_page,
     "docs/theory.md": theory_page,
     "docs/reproduction.md": reproduction,

@@ -183,6 +183,20 @@ def test_changes_with_seed():
     assert names(row("pgd", 10), row("pgd", 15, seed=1)) == []
 
 
+def test_changes_with_precision():
+    fine = row("qeba", 16)
+    (flag,) = flags([row("qeba", 10, precision="half"), fine])
+    assert flag.name == "changes_with_precision"
+    assert [c.precision for c in flag.cells] == ["float32", "half"], "the finer one first, however they come"
+    assert flag.sentence.startswith("searched in half, qeba (linf:2/255) on ")
+    assert flag.sentence.endswith("leaves 15.0 points more than in float32.")
+    assert names(fine, row("qeba", 11, precision="half")) == [], "chance"
+    assert names(row("qeba", 10), row("qeba", 16, precision="half")) == [], "who finds more, coarse as it is, is right"
+    assert names(row("qeba", 16, precision="tf32"), row("qeba", 10, precision="mixed")) == ["changes_with_precision"]
+    assert names(row("qeba", 16, precision="mixed"), row("qeba", 10, precision="half")) == []
+    assert names(fine, row("rays", 10, precision="half")) == [], "another attack"
+
+
 @pytest.mark.parametrize(("torn", "fires"), [(0, False), (4, False), (6, True)])
 @pytest.mark.parametrize("when", ["clean_right", "attacked_right"])
 def test_changes_with_draw(torn: int, fires: bool, when: str):

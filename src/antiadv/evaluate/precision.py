@@ -17,7 +17,7 @@ import torch
 
 from antiadv.core.errors import BadSpec
 
-PRECISIONS = ("float32", "tf32", "half", "mixed")
+PRECISIONS = ("float32", "tf32", "half", "mixed")  # the finest first
 SHORT = {"half": torch.float16, "mixed": torch.bfloat16}  # 16 bits inside
 
 

@@ -60,6 +60,14 @@ EXPLAINED = {
         "The result depends on the luck of the attack's, or the defence's, dice. One run is not the worst case.",
         "Use restarts, or several seeds, and count a sample as robust only where it stands in all of them.",
     ),
+    "changes_with_precision": Explanation(
+        "the same cell leaves more samples standing where it was searched in a coarser precision than in a finer one. "
+        "The other way round is no sign: the judge looks in float32, whatever searched.",
+        "Rounding hides from the attack what it goes by. One on labels walks along the boundary of the precision that "
+        "it searches in, which is not the judge's; one that compares two scores at a time loses small differences. The "
+        "coarser number is too good.",
+        "Believe the finer search, and run this attack in it. `docs/precision.md` says of which attacks it is known.",
+    ),
     "changes_with_draw": Explanation(
         "for more than 5 % of the samples the judge's looks at the same image, clean or attacked, disagree on whether "
         "the answer is right.",

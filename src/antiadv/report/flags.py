@@ -20,6 +20,7 @@ from typing import Any
 from antiadv import defences
 from antiadv.core.threat import Access
 from antiadv.evaluate.cell import Cell, Record
+from antiadv.evaluate.precision import PRECISIONS
 from antiadv.report.measures import Difference, Share, difference, share, standing
 from antiadv.report.table import Row, bare_cell, level, words
 
@@ -135,6 +136,23 @@ def changes_with_seed(rows: Sequence[Row]) -> Iterator[Flag]:
     yield from _holm(compared())
 
 
+def changes_with_precision(rows: Sequence[Row]) -> Iterator[Flag]:
+    """A cell that was searched in a coarser precision leaves more samples than in a finer one."""
+
+    def compared() -> Iterator[Compared]:
+        for group in _groups(rows, lambda r: dataclasses.replace(r.cell, precision=PRECISIONS[0])):
+            finest_first = sorted(group, key=lambda r: PRECISIONS.index(r.cell.precision))
+            for fine, coarse in combinations(finest_first, 2):
+                d = _compare([fine], [coarse])
+                if d is not None:
+                    said = f"searched in {coarse.cell.precision}, {_name(coarse)} leaves {_points(d)} more"
+                    said = f"{said} than in {fine.cell.precision}."
+                    flag = Flag("changes_with_precision", (fine.cell, coarse.cell), _gap(d), said)
+                    yield d.p if d.value > 0 else 1.0, flag
+
+    yield from _holm(compared())
+
+
 def changes_with_draw(rows: Sequence[Row]) -> Iterator[Flag]:
     """For more than 5 % of the samples, whether the answer is right depends on the defence's dice."""
 
@@ -201,6 +219,7 @@ RULES: dict[str, Callable[[Sequence[Row]], Iterator[Flag]]] = {
         not_monotone,
         unbounded_attack_fails,
         changes_with_seed,
+        changes_with_precision,
         changes_with_draw,
         changes_with_look,
         labels_differ,
