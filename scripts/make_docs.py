@@ -845,13 +845,14 @@ Searched = tuple[Row, list[Receipt]]
 
 
 def searched_twice(folders: Iterable[Path]) -> list[tuple[Searched, Searched]]:
-    """Cells that are stored in several precisions: the finest of each beside every other."""
-    found: dict[Cell, list[Searched]] = {}
+    """Cells that are stored in several precisions: the finest of each beside every other. The first folder counts."""
+    found: dict[Cell, dict[str, Searched]] = {}
     for store in map(Store, folders):
         for cell in store.cells():
             searched = make_row(cell, store.read(cell), []), store.receipts(cell)
-            found.setdefault(replace(cell, precision=PRECISIONS[0], samples=range(0)), []).append(searched)
-    several = [sorted(some, key=lambda s: PRECISIONS.index(s[0].cell.precision)) for some in found.values()]
+            same = found.setdefault(replace(cell, precision=PRECISIONS[0], samples=range(0)), {})
+            same.setdefault(cell.precision, searched)
+    several = [[some[p] for p in PRECISIONS if p in some] for some in found.values()]
     pairs = [(some[0], other) for some in several for other in some[1:]]
 
     def order(pair: tuple[Searched, Searched]) -> tuple[object, ...]:
@@ -863,7 +864,8 @@ def searched_twice(folders: Iterable[Path]) -> list[tuple[Searched, Searched]]:
 
 def twice(fine: Searched, coarse: Searched, sign: bool) -> dict[str, str]:
     (before, _), (after, receipts) = fine, coarse
-    cell, d = after.cell, difference(stands([before]), stands([after]))
+    cell, left = after.cell, [stands([row]) for row in (before, after)]
+    d, both = difference(*left), left[0].keys() & left[1].keys()
     gap = f"{100 * d.value:+.1f} [{100 * d.low:+.1f}, {100 * d.high:+.1f}]"
     return {
         "network": cell.model + ("" if cell.defence == "none" else f" behind `{cell.defence}`"),
@@ -871,7 +873,7 @@ def twice(fine: Searched, coarse: Searched, sign: bool) -> dict[str, str]:
         "threat": f"`{cell.threat}`",
         "n": str(d.n),
         "searched in": f"{before.cell.precision}, {cell.precision}",
-        "left": f"{100 * before.robust.value:.1f}, {100 * after.robust.value:.1f}",
+        "left": ", ".join(f"{100 * sum(some[i] for i in both) / d.n:.1f}" for some in left),
         "more left": f"**{gap}**" if sign else gap,
         "only finer": str(d.gained),
         "only coarser": str(d.lost),

@@ -12,9 +12,11 @@ import pytest
 import torch
 
 from antiadv import models
+from antiadv.attacks import ATTACKS
 from antiadv.evaluate import Store, World, evaluate, make_cell
 from antiadv.evaluate.cell import Record
-from antiadv.report.flags import RULES, flags
+from antiadv.evaluate.precision import PRECISIONS
+from antiadv.report.flags import RULES, WEAK, flags
 from antiadv.report.table import Row, make_row, rows
 from tests.evaluate.probes import MODEL, RECEIPT, cell, record
 
@@ -195,6 +197,34 @@ def test_changes_with_precision():
     assert names(row("qeba", 16, precision="tf32"), row("qeba", 10, precision="mixed")) == ["changes_with_precision"]
     assert names(row("qeba", 16, precision="mixed"), row("qeba", 10, precision="half")) == []
     assert names(fine, row("rays", 10, precision="half")) == [], "another attack"
+
+
+@pytest.mark.parametrize(
+    ("attack", "precision", "fires"),
+    [
+        ("bandits", "mixed", True),
+        ("bandits:tile=8", "mixed", True),
+        ("simba", "mixed", True),
+        ("cascade:stages=apgd+simba", "mixed", True),
+        ("bandits", "half", False),
+        ("bandits", "float32", False),
+        ("nes", "mixed", False),
+    ],
+)
+def test_too_few_digits(attack: str, precision: str, fires: bool):
+    found = row(attack, 10, precision=precision)
+    assert names(found) == ["too_few_digits"] * fires
+    if fires:
+        assert names(found, row(attack, 11, n=50)) == [], "the finer search stands beside it"
+        assert names(found, row(attack, 10, seed=1)) == ["too_few_digits"], "of another seed it does not"
+
+
+def test_every_attack_known_to_be_weak_in_fewer_digits_is_one_and_the_page_names_it():
+    known = (ROOT / "docs" / "precision.md").read_text()
+    for attack, precisions in WEAK.items():
+        assert attack in ATTACKS
+        assert set(precisions) < set(PRECISIONS)
+        assert all(re.search(rf"Too weak:[^*]*`{attack}` in\s+{p}", known) for p in precisions)
 
 
 @pytest.mark.parametrize(("torn", "fires"), [(0, False), (4, False), (6, True)])

@@ -37,6 +37,7 @@ def test_the_finest_is_compared_with_every_other_over_both_stores(pages: ModuleT
     kept(here, "rays", "float32", range(16))
     kept(there, "rays", "half", range(2, 10), n=30, again=3)
     kept(there, "rays", "mixed", range(16))
+    kept(there, "rays", "float32", range(9))  # the first store has it
     kept(there, "square", "float32", range(9))  # in one alone
     kept(here, "square", "half", range(9), seed=1)  # of another seed
     pairs = pages.searched_twice([here.root, there.root])
@@ -45,6 +46,7 @@ def test_the_finest_is_compared_with_every_other_over_both_stores(pages: ModuleT
     line = pages.twice(*pairs[0], sign=True)
     assert line["n"] == "30", "on the samples that both have"
     assert line["searched in"] == "float32, half"
+    assert line["left"] == "46.7, 73.3"
     assert line["more left"].startswith("**+26.7 [")
     assert (line["only finer"], line["only coarser"], line["again"]) == ("8", "0", "3")
     assert pages.twice(*pairs[1], sign=False)["more left"].startswith("+0.0 [")

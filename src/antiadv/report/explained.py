@@ -68,6 +68,13 @@ EXPLAINED = {
         "coarser number is too good.",
         "Believe the finer search, and run this attack in it. `docs/precision.md` says of which attacks it is known.",
     ),
+    "too_few_digits": Explanation(
+        "an attack was searched in a precision in which it is known to break less than in float32 "
+        "(`docs/precision.md`): `bandits` and `simba` in `mixed`. Where a finer search of the same cell stands beside "
+        "it, it is not raised.",
+        "It compares two scores at a time, and the difference drowns in rounding. What it leaves standing may fall.",
+        "Run it in float32, or on a GPU in `half`, whose numbers are eight times as fine in as many bytes.",
+    ),
     "changes_with_draw": Explanation(
         "for more than 5 % of the samples the judge's looks at the same image, clean or attacked, disagree on whether "
         "the answer is right.",

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise, takewhile
@@ -29,6 +30,7 @@ ZEROS, DRAWS = 0.05, 0.05  # the share of samples whose gradient vanishes, whose
 SURVIVORS = 0.01  # the share that an unbounded attack may leave: it should leave none
 LABELS = 0.01  # the share of samples on which f and g may differ: a fact, so not an interval
 HALF = 0.5  # an Linf radius at which every image can be made the same grey
+WEAK = {"bandits": ("mixed",), "simba": ("mixed",)}  # attacks, and in what they break less: docs/precision.md
 
 
 @dataclass(frozen=True)
@@ -140,9 +142,8 @@ def changes_with_precision(rows: Sequence[Row]) -> Iterator[Flag]:
     """A cell that was searched in a coarser precision leaves more samples than in a finer one."""
 
     def compared() -> Iterator[Compared]:
-        for group in _groups(rows, lambda r: dataclasses.replace(r.cell, precision=PRECISIONS[0])):
-            finest_first = sorted(group, key=lambda r: PRECISIONS.index(r.cell.precision))
-            for fine, coarse in combinations(finest_first, 2):
+        for group in _groups(rows, _in_any_precision):
+            for fine, coarse in combinations(sorted(group, key=_digits), 2):
                 d = _compare([fine], [coarse])
                 if d is not None:
                     said = f"searched in {coarse.cell.precision}, {_name(coarse)} leaves {_points(d)} more"
@@ -151,6 +152,17 @@ def changes_with_precision(rows: Sequence[Row]) -> Iterator[Flag]:
                     yield d.p if d.value > 0 else 1.0, flag
 
     yield from _holm(compared())
+
+
+def too_few_digits(rows: Sequence[Row]) -> Iterator[Flag]:
+    """An attack was searched in a precision in which it is known to break less, and no finer search stands beside."""
+
+    for r in (min(group, key=_digits) for group in _groups(rows, _in_any_precision)):
+        weak = {name for name in re.findall(r"\w+", r.cell.attack) if r.cell.precision in WEAK.get(name, ())}
+        if weak:
+            said = f"{_name(r)} was searched in {r.cell.precision}, in which {' and '.join(sorted(weak))}"
+            numbers = (("n", float(len(r.records))),)
+            yield Flag("too_few_digits", (r.cell,), numbers, f"{said} is known to break less than in float32.")
 
 
 def changes_with_draw(rows: Sequence[Row]) -> Iterator[Flag]:
@@ -220,6 +232,7 @@ RULES: dict[str, Callable[[Sequence[Row]], Iterator[Flag]]] = {
         unbounded_attack_fails,
         changes_with_seed,
         changes_with_precision,
+        too_few_digits,
         changes_with_draw,
         changes_with_look,
         labels_differ,
@@ -229,6 +242,16 @@ RULES: dict[str, Callable[[Sequence[Row]], Iterator[Flag]]] = {
 
 
 # ---------------------------------------------------------------- comparing
+
+
+def _digits(r: Row) -> int:
+    """The place of a row's precision: the finest is 0."""
+    return PRECISIONS.index(r.cell.precision)
+
+
+def _in_any_precision(r: Row) -> Hashable:
+    """The same cell, whatever it was searched in and however many of its samples are stored."""
+    return dataclasses.replace(r.cell, precision=PRECISIONS[0], samples=range(0))
 
 
 def _arena(r: Row) -> Hashable:
