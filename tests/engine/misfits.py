@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -40,6 +41,19 @@ class Misfit(Bands):
 class Raises(Misfit):
     def meet(self, s: Tensor, hit: Tensor) -> Tensor:
         raise ValueError("too dark.\nAnd more of it")
+
+
+class Near(Misfit):
+    """Bears its sample, and nothing that was made of it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        far = (x - self.image).abs().flatten(1).amax(1)
+        if ((far > 0) & (far < 0.2)).any():
+            raise ValueError("too near")
+        return super().forward(x)
+
+    def meet(self, s: Tensor, hit: Tensor) -> Tensor:
+        return s
 
 
 class Leaves(Misfit):
@@ -116,6 +130,67 @@ class Poisons(Misfit):
     def meet(self, s: Tensor, hit: Tensor) -> Tensor:
         Poisons.poisoned = True
         raise RuntimeError("poisoned")
+
+
+class Held(Misfit):
+    """A process that has met the sample works on; any other says that it waits, and does until `go` lies beside."""
+
+    free = False
+
+    def __init__(self, sample: int, folder: Path) -> None:
+        super().__init__(sample)
+        self.folder = folder
+
+    def forward(self, x: Tensor) -> Tensor:
+        s = super().forward(x)
+        if not self.free:
+            (self.folder / f"waits-{os.getpid()}").touch()
+            while not (self.folder / "go").exists():
+                time.sleep(0.01)
+        return s
+
+    def meet(self, s: Tensor, hit: Tensor) -> Tensor:
+        self.free = True
+        return s
+
+
+class Noted(Bands):
+    """Leaves a file wherever it is packed, unpacked and asked, with the process and its threads in the name."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+        self.eval()
+
+    def __getstate__(self) -> dict[str, object]:
+        self.note("packed")
+        return self.__dict__
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        super().__setstate__(state)
+        self.note("unpacked")
+
+    def forward(self, x: Tensor) -> Tensor:
+        (self.folder / f"{torch.get_num_threads()}-threads").touch()
+        return super().forward(x)
+
+    def note(self, what: str) -> None:
+        (self.folder / f"{what}-{os.getpid()}-{time.monotonic_ns()}").touch()
+
+
+class Rooted(Bands):
+    """Can be packed and sent, and not unpacked where it arrives."""
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        raise RuntimeError("it knows its own process alone")
+
+
+class Locked(Bands):
+    """Holds what no other process can have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lock = threading.Lock()
 
 
 class Touchy(Bands):

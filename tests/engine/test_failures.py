@@ -14,7 +14,7 @@ from antiadv.core.errors import Unfinished
 from antiadv.evaluate import Progress, Store, World, evaluate
 from antiadv.evaluate.cell import Job
 from antiadv.evaluate.work import Failure, Work, complaint, name_samples
-from tests.engine.misfits import Hungry, Leaves, NotANumber, Raises, Touchy, world_of
+from tests.engine.misfits import Hungry, Leaves, Near, NotANumber, Raises, Touchy, world_of
 from tests.engine.test_invariance import spy
 from tests.evaluate.probes import MODEL, cell, world
 
@@ -82,6 +82,9 @@ def test_each_reason_is_told_once(tmp_path: Path):
     said = str(complaint([Failure(job, f"reason {k}.") for k in range(5)], 9))
     assert "reason 2. And 2 other reasons." in said
     assert "reason 3" not in said
+    four = str(complaint([Failure(job, f"reason {k}.") for k in range(4)], 9))
+    assert "And 1 other reason" in four, "none is passed over in silence"
+    assert "other reason" not in str(complaint([Failure(job, f"reason {k}.") for k in range(3)], 9))
 
 
 def test_cells_that_differ_in_their_defence_are_told_apart():
@@ -115,6 +118,22 @@ def test_work_on_a_cell_that_cannot_be_loaded_is_a_failure():
     assert lost.sentence.endswith("file."), "more is said behind it"
 
 
+def test_whoever_raises_behind_a_defence_is_shown_alone_behind_it():
+    """The network bears every image of the data set; what the defence makes of one of them it does not."""
+    behind = cell("pgd:steps=3", SAMPLES, threat="linf:4/255", defence="anti_adversary:steps=1")
+    done = Work(world_of(Near(23)))(Job(behind, tuple(range(20, 30))))
+    assert isinstance(done, Failure)
+    assert "ValueError: too near; shown alone, sample 23 raised too" in done.sentence
+
+
+@pytest.mark.parametrize(("network", "foreign"), [(Raises(4), True), (Leaves(4), True), (NotANumber(4), False)])
+def test_an_error_of_our_own_hurts_no_process(network: nn.Module, foreign: bool):
+    """A worker that said what is wrong with the answers goes on: a new one for each such shard would load it all."""
+    done = Work(world_of(network))(Job(ASKED, (3, 4, 5)))
+    assert isinstance(done, Failure)
+    assert done.foreign == foreign
+
+
 def test_the_command_line_says_it_in_one_line_and_keeps_the_rest(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     words = ["evaluate", "--model", "tests.engine.misfits:make_raising", "--attack", "pgd:steps=3"]
     words += ["--threat", "linf:4/255", "--samples", "0:30", "--shard", "10", "--store", str(tmp_path)]
@@ -146,3 +165,5 @@ def test_a_network_with_other_classes_than_the_data_is_refused(
 def test_samples_have_short_names():
     assert name_samples([3, 9]) == "samples 3, 9"
     assert name_samples(range(5, 8)) == "samples 5 … 7"
+    assert name_samples([3, 5]) == "samples 3, 5", "4 is not among them"
+    assert name_samples([9, 8, 7, 6]) == "samples 9, 8, 7 and 1 more"

@@ -4,6 +4,7 @@ on the toys, exactly; on a real network the same predicted classes but for borde
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -14,9 +15,11 @@ import antiadv
 from antiadv.core.errors import Unfinished
 from antiadv.evaluate import Cell, Progress, Store, Tally, World, evaluate
 from antiadv.evaluate.cell import Job, Record
+from antiadv.evaluate.progress import Count
 from antiadv.evaluate.shard import Result
+from antiadv.evaluate.work import OFTEN, Failure, Work
 from tests.evaluate.probes import MODEL, cell, world
-from tests.toys import small_net
+from tests.toys import Bands, small_net
 
 SAMPLES = range(300)  # of which 26 are right, and about half of these fall
 ATTACKS = ("pgd:steps=5", "square:steps=30", "transfer:attack=(pgd:steps=5)")
@@ -224,6 +227,69 @@ def test_progress_shows_queries_before_the_first_shard_is_done(tmp_path: Path):
     assert early, "the run takes well over a tenth of a second"
     assert early[-1].queries > early[0].queries
     assert early[-1].queries <= told[-1].overall.queries
+
+
+def test_progress_adds_up_the_shards_in_hand_and_those_of_a_cell_to_it():
+    """As several workers tell of them, in turns, each time all that was asked for a shard so far."""
+    cells = [asked(attack, "none", range(20)) for attack in ("pgd:steps=5", "square:steps=30")]
+    first, second, other = jobs = [Job(cells[0], (0, 1)), Job(cells[0], (2, 3)), Job(cells[1], (0, 1))]
+    told: list[Progress] = []
+    count = Count(jobs, told.append)
+    for job, queries in ((first, 10), (other, 500), (second, 3), (first, 12)):
+        count.asked(job, queries)
+    assert [(p.cell.attack, p.here.queries, p.overall.queries) for p in told] == [
+        ("pgd:steps=5", 10, 10),
+        ("square:steps=30", 500, 510),
+        ("pgd:steps=5", 13, 513),
+        ("pgd:steps=5", 15, 515),
+    ]
+    count.failed(Failure(other, "why"))
+    assert (told[-1].here.queries, told[-1].overall.queries) == (0, 15), "of what failed nothing is kept"
+    assert (told[-1].here.failed, told[-1].here.over, told[-1].overall.over) == (2, True, False)
+
+
+def test_progress_tells_the_seconds_since_the_run_began():
+    job, told = Job(asked("pgd:steps=5", "none"), (0, 1)), list[Progress]()
+    start = time.monotonic()
+    count = Count([job], told.append)
+    for queries in range(3):
+        time.sleep(0.01)
+        count.asked(job, queries)
+    assert 0.03 <= told[-1].seconds <= time.monotonic() - start
+    assert told[0].seconds < told[1].seconds < told[2].seconds
+
+
+def test_who_watches_is_told_ten_times_a_second_at_most():
+    """Asked for at each of a thousand requests, on a GPU each would wait for what was asked before."""
+    told: list[int] = []
+    work = Work(world(), watch=lambda job, queries: told.append(queries))
+    start = time.monotonic()
+    work(Job(asked("square:steps=1000", "none"), tuple(range(40))))
+    assert len(told) <= (time.monotonic() - start) / OFTEN
+    assert OFTEN >= 0.1
+
+
+class Listening(Bands):
+    """Keeps the sizes of what it was asked, and whether in 16 bits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = list[tuple[int, bool]]()
+        self.eval()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.asked.append((len(x), torch.is_autocast_enabled("cpu")))
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("precision", ["float32", "mixed"])
+def test_batch_and_precision_are_those_asked_for(tmp_path: Path, precision: str):
+    net = Listening()
+    here = World("cpu", models={MODEL: net})
+    made = cell("square:steps=3", range(40), threat=THREAT, precision=precision, world=here)
+    evaluate([made], tmp_path, batch=7, shard=20, world=here)
+    assert max(size for size, _ in net.asked) == 7
+    assert {short for _, short in net.asked} == {False, precision == "mixed"}, "the judge looks in float32"
 
 
 # ---------------------------------------------------------------- a real network

@@ -4,6 +4,7 @@ survives fails alone, and no worker outlives its driver."""
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import pickle
 import signal
@@ -21,16 +22,20 @@ from torch import nn
 from antiadv.cli.__main__ import main
 from antiadv.core.errors import BadInput, BadSpec, StoreUnwritable, Unfinished
 from antiadv.evaluate import Progress, Store, World, evaluate, parse_runner, processes
+from antiadv.evaluate import world as worlds
 from antiadv.evaluate.cell import Job
+from antiadv.evaluate.plan import plan
 from antiadv.evaluate.runners import RUNNERS
+from antiadv.evaluate.shard import Result
 from antiadv.evaluate.work import TRIES, Work
-from tests.engine.misfits import Kills, Poisons, Raises, world_of
+from tests.engine.misfits import Held, Kills, Locked, Noted, Poisons, Raises, Rooted, Waits, world_of
 from tests.engine.test_crash import PATIENCE, ROOT, files
 from tests.evaluate.probes import MODEL, bands, cell, world
 
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}
 SAMPLES = range(60)
 ASKED = [cell("pgd:steps=3", SAMPLES, threat="linf:4/255"), cell("square:steps=8", SAMPLES, threat="linf:4/255")]
+JOBS = plan(ASKED[:1], lambda _: set(), 10)
 
 
 def run(root: Path, here: World, runner: str = "processes:2", **words: object) -> list[Progress]:
@@ -66,6 +71,28 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> list[object]:
     root = tmp_path_factory.mktemp("unbroken")
     evaluate(ASKED, root, shard=1000, world=world())
     return read(root)
+
+
+class Staff(processes._Worker):
+    """A worker that can be killed from outside."""
+
+    def kill(self) -> None:
+        """And be dead when this returns; nobody has told the driver."""
+        self._process.kill()
+        self._process.join()
+
+
+@pytest.fixture
+def staff(monkeypatch: pytest.MonkeyPatch) -> list[Staff]:
+    """All workers that are ever started, in order."""
+    found: list[Staff] = []
+
+    def hire(number: int, threads: int) -> Staff:
+        found.append(Staff(number, threads))
+        return found[-1]
+
+    monkeypatch.setattr(processes, "_Worker", hire)
+    return found
 
 
 def test_runners_are_named_by_text():
@@ -113,6 +140,93 @@ def test_a_job_that_no_worker_survives_fails_alone(tmp_path: Path, unbroken: lis
 
 
 @pytest.mark.usefixtures("nobody_left")
+def test_every_job_has_tries_of_its_own(tmp_path: Path):
+    """Two jobs of which each costs two workers: together more deaths than one job is allowed, and both are done."""
+    folders = {name: tmp_path / name for name in ("one", "two")}
+    for folder in folders.values():
+        folder.mkdir()
+    here = World("cpu", models={name: Kills(5, folder, TRIES - 1) for name, folder in folders.items()})
+    asked = [cell("pgd:steps=3", range(10), model=name, world=here) for name in folders]
+    evaluate(asked, tmp_path / "store", world=here, runner="processes:1")
+    assert [len(list(folder.iterdir())) for folder in folders.values()] == [TRIES - 1] * 2
+    assert [len(Store(tmp_path / "store").read(c)) for c in asked] == [10, 10]
+
+
+@pytest.mark.timeout(PATIENCE)
+@pytest.mark.usefixtures("nobody_left")
+def test_workers_that_die_at_one_stroke_were_not_stillborn(tmp_path: Path, staff: list[Staff]):
+    """More than it takes to give up on workers that never come; but all of these came, and are replaced."""
+    count = TRIES + 1
+    results = parse_runner(f"processes:{count}")(Work(world_of(Held(5, tmp_path))), JOBS)
+    done = [next(results)]
+    while len(list(tmp_path.iterdir())) < count - 1:
+        time.sleep(0.01)
+    for worker in staff:
+        worker.kill()
+    (tmp_path / "go").touch()
+    done += results
+    assert len(staff) == 2 * count
+    assert sorted(each.job.ids for each in done) == sorted(job.ids for job in JOBS)
+    assert all(isinstance(each, Result) for each in done)
+
+
+@pytest.mark.usefixtures("nobody_left")
+def test_a_worker_that_died_idle_costs_nothing(staff: list[Staff]):
+    """Killed between two jobs, as by a system short of memory: the driver learns of it when it hands out the next."""
+    done = []
+    for each in parse_runner("processes:1")(Work(world()), JOBS):
+        done.append(each)
+        if len(done) == 1:
+            staff[0].kill()
+    assert sorted(each.job.ids for each in done) == sorted(job.ids for job in JOBS)
+    assert all(isinstance(each, Result) for each in done)
+
+
+@pytest.mark.usefixtures("nobody_left")
+def test_whoever_replaces_a_worker_takes_its_place(staff: list[Staff]):
+    """A place is a GPU: by any other rule two workers would soon share one, and another GPU be idle."""
+    for number, _ in enumerate(parse_runner("processes:2")(Work(world()), JOBS)):
+        if number == 0:
+            staff[0].kill()
+    assert [worker.number for worker in staff] == [0, 1, 0]
+
+
+@pytest.mark.parametrize(("workers", "jobs", "threads"), [(2, 3, 2), (3, 3, 1), (9, 2, 2), (9, 1, 4), (6, 6, 1)])
+@pytest.mark.usefixtures("nobody_left")
+def test_workers_are_no_more_than_jobs_and_share_the_cores(
+    tmp_path: Path, staff: list[Staff], workers: int, jobs: int, threads: int
+):
+    before = torch.get_num_threads()
+    torch.set_num_threads(4)
+    try:
+        done = list(parse_runner(f"processes:{workers}")(Work(world_of(Noted(tmp_path))), JOBS[:jobs]))
+    finally:
+        torch.set_num_threads(before)
+    assert len(done) == jobs
+    assert len(staff) == min(workers, jobs)
+    assert [path.name for path in tmp_path.glob("*-threads")] == [f"{threads}-threads"]
+
+
+@pytest.mark.usefixtures("nobody_left")
+def test_a_network_in_hand_is_sent_once_to_each_worker(tmp_path: Path, staff: list[Staff]):
+    assert len(list(parse_runner("processes:2")(Work(world_of(Noted(tmp_path))), JOBS))) == len(JOBS) > 2
+    assert len(list(tmp_path.glob("packed-*"))) == 1
+    arrived = [path.name.split("-")[1] for path in tmp_path.glob("unpacked-*")]
+    assert len(arrived) == len(set(arrived)) == len(staff) == 2
+
+
+@pytest.mark.timeout(PATIENCE)
+@pytest.mark.usefixtures("nobody_left")
+def test_whoever_leaves_half_way_does_not_wait_for_the_jobs_in_hand(tmp_path: Path):
+    """The first job would never end, for nobody says `go`."""
+    results = iter(parse_runner("processes:2")(Work(world_of(Waits(5, tmp_path))), JOBS))
+    assert next(results).job == JOBS[1]
+    while not (tmp_path / "here").exists():
+        time.sleep(0.01)
+    results.close()  # type: ignore[attr-defined]
+
+
+@pytest.mark.usefixtures("nobody_left")
 def test_a_bad_sample_and_a_full_store(tmp_path: Path, unbroken: list[object], monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(
         Unfinished,
@@ -141,7 +255,6 @@ def test_a_worker_that_an_error_may_have_hurt_is_replaced(tmp_path: Path, unbrok
 def test_the_driver_dies_and_its_workers_with_it(tmp_path: Path, unbroken: list[object]):
     code = (
         "from tests.engine.test_processes import *\n"
-        "from tests.engine.misfits import Waits\n"
         "if __name__ == '__main__':\n"
         f"    run(Path({str(tmp_path / 'store')!r}), world_of(Waits(35, Path({str(tmp_path)!r}))))\n"
     )
@@ -192,9 +305,9 @@ def test_workers_take_the_gpus_in_turn(monkeypatch: pytest.MonkeyPatch, seen: st
     """Which one is only a word in the environment, set before CUDA wakes: no GPU is needed to see that it is right."""
     found = []
     for number in range(5):
-        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-        if seen is not None:
-            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", seen)
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", seen or "")  # even where it was not said: so it is taken back
+        if seen is None:
+            monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
         monkeypatch.setattr(torch.cuda, "device_count", lambda: 3 if seen is None else len(seen.split(",")))
         processes._take_gpu(number)
         found.append(os.environ["CUDA_VISIBLE_DEVICES"])
@@ -223,6 +336,44 @@ def test_a_network_that_cannot_be_sent_is_bad_input(tmp_path: Path):
     asked = cell(model="mine", world=mine)
     with pytest.raises(BadInput, match=r"cannot be sent to another process.*my\.module:make, or use --runner local"):
         evaluate([asked], tmp_path, world=mine, runner=parse_runner("processes:1"))
+    with pytest.raises(BadInput, match=r"cannot be sent to another process.*lock.*my\.module:make"):
+        run(tmp_path, world_of(Locked().eval()))
+
+
+@pytest.mark.usefixtures("nobody_left")
+def test_a_network_that_arrives_and_cannot_be_unpacked_is_bad_input(tmp_path: Path):
+    said = r"cannot be used in another process \(RuntimeError: it knows its own.*my\.module:make, or use --runner local"
+    with pytest.raises(BadInput, match=said):
+        run(tmp_path, world_of(Rooted().eval()))
+
+
+def test_a_gpu_named_by_number_is_not_asked_of_a_worker_that_sees_one(monkeypatch: pytest.MonkeyPatch):
+    """To each worker its own GPU is the first: `cuda:1` would be none. No GPU is needed to see what is sent."""
+    monkeypatch.setattr(worlds, "find_device", torch.device)
+    for asked, sent in (("cuda:1", "cuda"), ("cuda", "cuda"), ("cpu", "cpu")):
+        there = pickle.loads(processes._pickled(Work(World(asked, models={MODEL: bands()}), 17)))
+        assert (there.world.asked, there.world.device) == (sent, torch.device(sent))
+        assert (there.batch, there.world.compiled) == (17, False)
+        assert MODEL in there.world._given
+
+
+def test_a_worker_has_its_gpu_its_threads_and_no_stdout_before_it_is_ready(monkeypatch: pytest.MonkeyPatch):
+    """Called here, for a driver that is gone already: what comes before the first word is done, and no more."""
+    driver, pipe = multiprocessing.Pipe()
+    driver.close()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,7,4")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    monkeypatch.setattr(sys, "stdout", sys.stdout)
+    threads, heard = torch.get_num_threads(), signal.getsignal(signal.SIGINT)
+    try:
+        processes._serve(pipe, 4, threads + 1)
+        assert os.environ["CUDA_VISIBLE_DEVICES"] == "7"
+        assert torch.get_num_threads() == threads + 1
+        assert sys.stdout is sys.stderr, "there the driver's result comes, and nothing else"
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, heard)
+        torch.set_num_threads(threads)
 
 
 def test_a_script_without_a_guard_is_told_so(tmp_path: Path):
@@ -251,8 +402,8 @@ def test_stdout_is_for_the_result_whatever_a_network_prints(
         assert set(said.err.splitlines()) == {"hello from the network"}
 
 
-def begin(store: Path, runner: str) -> subprocess.Popen[str]:
-    words = ["evaluate", "--model", "tests.toys:make_small_net", "--attack", "square:steps=200"]
+def begin(store: Path, runner: str, model: str = "tests.toys:make_small_net") -> subprocess.Popen[str]:
+    words = ["evaluate", "--model", model, "--attack", "square:steps=200"]
     words += ["--threat", "linf:4/255", "--shard", "10", "--store", str(store), "--runner", runner]
     command = [str(Path(sys.executable).with_name("antiadv")), *words]
     pipe = subprocess.PIPE

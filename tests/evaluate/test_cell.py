@@ -16,6 +16,7 @@ from antiadv.attacks.white_box.pgd import PGD
 from antiadv.core.draws import Draws
 from antiadv.core.errors import AccessDenied, BadInput, BadSpec
 from antiadv.core.threat import Access
+from antiadv.data.dataset import Dataset
 from antiadv.defences.anti_adversary import AntiAdversary
 from antiadv.evaluate import World, evaluate, make_cell
 from antiadv.evaluate import cell as cells
@@ -24,7 +25,7 @@ from antiadv.evaluate.plan import plan
 from antiadv.evaluate.shard import run_shard
 from antiadv.experiments.whole import whole
 from antiadv.report import report
-from tests.evaluate.probes import MODEL, Chessboard, cell, world
+from tests.evaluate.probes import MODEL, Chessboard, bands, cell, world
 from tests.toys import small_net
 
 SAME = {
@@ -177,6 +178,7 @@ def test_samples_that_name_nothing_are_refused(said: str):
         ({"attack": PGD}, BadInput, "found <class"),
         ({"threat": antiadv.Linf(0.1)}, BadInput, r"a Threat, or a text such as linf:8/255; found Ball"),
         ({"model": small_net()}, BadInput, r"names its model in text.*a name in an antiadv\.World"),
+        ({"precision": "float8"}, BadSpec, "no precision 'float8'; known are float32, tf32"),
         ({"looks": 0}, BadInput, "looks must be a whole number, at least 1; found 0. Give for example 10"),
         ({"looks": 2.0, "defence": "small_noise"}, BadInput, "at least 1; found 2.0"),
     ],
@@ -184,6 +186,21 @@ def test_samples_that_name_nothing_are_refused(said: str):
 def test_a_cell_that_cannot_be_run_is_never_made(words, kind, message):
     with pytest.raises(kind, match=message):
         cell(**words)
+
+
+def test_without_a_word_on_samples_a_cell_has_the_first_thousand_or_all_there_are():
+    for size, samples in ((1200, range(1000)), (1000, range(1000)), (7, range(7))):
+        mine = Dataset("mine", (), "sha256:0", np.zeros((size, 8, 8, 3), np.uint8), np.zeros(size, np.int64))
+        here = World("cpu", models={MODEL: bands()}, data={"arrays:mine": mine})
+        words = {"model": MODEL, "attack": "pgd", "threat": "linf:2/255", "data": "arrays:mine", "world": here}
+        assert make_cell(**words).samples == samples
+
+
+def test_a_defence_is_written_in_one_way_however_it_was_said():
+    """A report has a line for each, and one defence in two spellings would be two."""
+    for said in ("anti_adversary", "anti_adversary:steps=2", "anti_adversary:clip=false,step_size=0.15"):
+        assert cell(defence=said).defence == "anti_adversary"
+    assert cell(defence="anti_adversary:steps=03").defence == "anti_adversary:steps=3"
 
 
 def test_a_network_in_hand_enters_by_name():

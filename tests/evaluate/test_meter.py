@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ import antiadv
 from antiadv import AntiAdversary, Linf, attacks
 from antiadv.core.engine import Eager
 from antiadv.core.threat import Threat
-from antiadv.evaluate.meter import Meter, revision_of, versions
+from antiadv.evaluate.meter import Meter, aside, revision, revision_of, versions
 from antiadv.evaluate.shard import confront
 from tests.evaluate.probes import Odd, Passes
 from tests.toys import halfspace, small_net
@@ -77,28 +78,82 @@ def test_nothing_is_counted_outside_the_context():
     assert meter.forwards == 2
 
 
+def test_what_fails_aside_is_not_on_the_bill_either():
+    """As a batch that does not fit, and is asked again in halves: counted with them, it would be paid twice."""
+    toy = halfspace(math.inf, n=6)
+
+    def too_much() -> None:
+        toy.model(toy.x.requires_grad_()).sum().backward()
+        raise torch.OutOfMemoryError("no more memory")
+
+    with Meter(toy.model) as meter:
+        toy.model(toy.x[:1])
+        with pytest.raises(torch.OutOfMemoryError), aside() as seen:
+            too_much()
+        assert (meter.forwards, meter.backwards) == (1, 0)
+    assert seen == {toy.model: (6, 6)}
+
+
 def test_a_receipt_says_where_and_with_what():
     toy = halfspace(math.inf, n=2)
+    start = time.perf_counter()
     receipt = antiadv.attack(toy.model, toy.x, toy.y, "pgd:steps=2", Linf(0.05)).receipt
+    assert 0 <= receipt.seconds < time.perf_counter() - start + 0.001, "rounded to thousandths"
     assert receipt.device.startswith("cpu ")
     assert receipt.versions["torch"] == torch.__version__
     assert set(versions()) == {"antiadv", "torch", "python"}
-    assert 0 <= receipt.seconds < 60
+    assert receipt.revision == revision()
 
 
-def test_a_revision_says_whether_the_code_is_still_that(tmp_path: Path):
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
     assert revision_of(tmp_path) == "", "no checkout"
     me = ["-c", "user.name=a", "-c", "user.email=a@b"]
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "a.py").write_text("one = 1\n")
     for words in (["init", "-q"], ["add", "."], [*me, "commit", "-qm", "one"]):
         subprocess.run(["git", *words], cwd=tmp_path, check=True)
-    clean = revision_of(tmp_path)
+    return tmp_path
+
+
+def test_a_revision_says_whether_the_code_is_still_that(checkout: Path):
+    clean = revision_of(checkout)
     assert len(clean) == 12
-    (tmp_path / "notes.txt").write_text("no code")
-    assert revision_of(tmp_path) == clean
-    (tmp_path / "src" / "b.py").write_text("two = 2\n")
-    assert revision_of(tmp_path) == f"{clean}+", "a file that is not in it"
-    (tmp_path / "src" / "b.py").unlink()
-    (tmp_path / "src" / "a.py").write_text("one = 2\n")
-    assert revision_of(tmp_path) == f"{clean}+"
+    (checkout / "notes.txt").write_text("no code")
+    assert revision_of(checkout) == clean
+    (checkout / "src" / "b.py").write_text("two = 2\n")
+    assert revision_of(checkout) == f"{clean}+", "a file that is not in it"
+    (checkout / "src" / "b.py").unlink()
+    (checkout / "src" / "a.py").write_text("one = 2\n")
+    assert revision_of(checkout) == f"{clean}+"
+
+
+def test_the_revision_is_that_of_the_checkout_this_package_lies_in():
+    """Found anew, and without its +: somebody may be at work there."""
+    root = Path(antiadv.__file__).resolve().parents[2]
+    assert revision.__wrapped__().rstrip("+") == revision_of(root).rstrip("+")
+    assert bool(revision.__wrapped__()) == (root / ".git").exists()
+
+
+def test_a_revision_counts_new_folders_whatever_git_is_told_to_show(checkout: Path):
+    clean = revision_of(checkout)
+    subprocess.run(["git", "config", "status.showUntrackedFiles", "no"], cwd=checkout, check=True)
+    (checkout / "src" / "new").mkdir()
+    (checkout / "src" / "new" / "c.py").write_text("three = 3\n")
+    assert revision_of(checkout) == f"{clean}+"
+
+
+def test_a_checkout_around_an_installed_package_is_not_its_own(checkout: Path):
+    """As where somebody's project, under git, has the package in an environment inside it."""
+    assert revision_of(checkout / "src") == ""
+
+
+def test_code_that_git_cannot_compare_is_not_called_the_same(checkout: Path):
+    clean = revision_of(checkout)
+    (checkout / ".git" / "index").write_text("no index")
+    assert revision_of(checkout) == f"{clean}+"
+
+
+def test_where_there_is_no_git_there_is_no_revision(checkout: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PATH", str(checkout))
+    assert revision_of(checkout) == ""

@@ -29,7 +29,7 @@ from antiadv.evaluate import Store, World
 from antiadv.evaluate.cell import Cell
 from antiadv.experiments import gallery
 from antiadv.experiments.page import page
-from antiadv.experiments.whole import VERDICTS, whole
+from antiadv.experiments.whole import VERDICTS, _summary, whole
 from antiadv.report import folder, html_page
 from antiadv.report.document import Document, raised
 from antiadv.report.explained import EXPLAINED
@@ -260,6 +260,51 @@ def test_the_defence_before_the_most_networks_speaks():
     assert headline([]) == []
 
 
+def test_of_several_before_as_many_networks_each_speaks():
+    found = [level(m, d, Access.GRADIENTS, 0.1) for m in "mn" for d in ("one", "two")]
+    found.append(level("m", "three", Access.GRADIENTS, 0.9))
+    assert [said.partition(" gains")[0] for said in headline(found)] == ["`one`", "`two`"]
+
+
+def test_a_gain_that_chance_explains_is_none_of_those_that_it_does_not():
+    """What is said of an adaptive attacker is of the networks that gained, however large the luck of the others."""
+    sure = level("m", "one", Access.INTERNALS, 0.05)
+    luck = level("n", "one", Access.INTERNALS, 0.09, 0.5)
+    few = dataclasses.replace(luck, gain=Difference(0.09, -0.2, 0.3, 1, 0, 0.5, 8))
+    said = "(2 networks), more than chance explains on 1 network."
+    assert headline([sure, luck])[0].endswith(said)
+    assert headline([sure, few])[0].endswith(said), "one that gained is said before those that cannot tell"
+    assert headline([luck])[0].endswith("(1 network): it is no answer to an adaptive attacker.")
+
+
+def test_a_network_in_two_balls_or_on_two_data_sets_is_one_network():
+    one = level("m", "one", Access.GRADIENTS, 0.1)
+    wide, luck = dataclasses.replace(one, ball=Linf(0.2)), level("n", "one", Access.GRADIENTS, 0.3, 0.5)
+    assert "(2 networks, more than chance explains on 1)" in headline([one, wide, luck])[0]
+    assert [str(e) for e in by_defence([one, wide, luck]).lines[0]] == ["one", "2", "+10.0 to +30.0 (2 networks)"]
+    knowing = level("m", "one", Access.INTERNALS, 0.0, 1.0)
+    other = dataclasses.replace(one, data="e")
+    assert headline([one, knowing])[0].endswith("it is no answer to an adaptive attacker.")
+    assert headline([one, knowing, other])[0].endswith(
+        "; on 1 network some gains are in a ball without an adaptive attack."
+    ), "where nobody who knows the defence was on the other data set"
+
+
+def test_defences_are_sorted_by_their_least_gain():
+    found = [level(m, "one", Access.GRADIENTS, gain) for m, gain in (("m", 0.3), ("n", -0.1), ("o", 0.2))]
+    assert [e.value for e in by_defence(found).lines[0]][-1] == -10.0
+
+
+@pytest.mark.parametrize(("flags", "said"), [(1, "1 warning sign was raised"), (3, "3 warning signs were raised")])
+def test_the_summary_says_how_many_warning_signs_there_are(flags: int, said: str):
+    assert list(_summary(["A gain."], [], flags)) == ["A gain.", f"{said}; each says where to look."]
+    assert list(_summary(["A gain."], [], 0)) == ["A gain."]
+
+
+def test_the_summary_counts_every_place_where_a_sign_was_raised(made: Document, paper: Path):
+    assert made.summary[-1].startswith(f"{len(antiadv.report(paper).flags)} warning signs were raised")
+
+
 def test_every_rule_is_explained_and_flags_are_gathered_by_rule(made: Document, paper: Path):
     assert list(EXPLAINED) == list(RULES)
     flags = antiadv.report(paper).flags
@@ -452,12 +497,15 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(made: Document, tmp_pat
 def test_the_command(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     out = tmp_path / "out"
     assert main(["report", "--store", str(run), "--out", str(out), "--gallery", "1"]) == 0
-    assert f"open {out / 'report.html'} in a browser." in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert f"open {out / 'report.html'} in a browser." in shown
     assert len(list((out / "gallery").iterdir())) == 3 * len(gallery.TRIED)
     assert main(["report", "--store", str(run), "--out", str(out), "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert str(out / "report.html") in said["files"]
     assert len(said["cells"]) == 2 * len(RUN)
+    sentences = [sentence.replace("`", "") for sentence in said["summary"]]
+    assert shown.splitlines()[: len(sentences)] == sentences != [], "the summary, first"
     assert main(["report", "--store", str(run), "--gallery", "1"]) == 2
     assert capsys.readouterr().err == "antiadv: a gallery needs a folder to be written to; name one with --out.\n"
 
