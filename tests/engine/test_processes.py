@@ -421,7 +421,8 @@ def wait_for(process: subprocess.Popen[str], done: Callable[[], bool]) -> None:
 def ends_with_one_line(process: subprocess.Popen[str], code: int) -> None:
     out, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, out) == (code, "")
-    assert err == "antiadv: stopped; what was finished is kept, and the same command goes on from there\n"
+    said = [line for line in err.splitlines() if "samples a minute" not in line]  # progress, where a machine is slow
+    assert said == ["antiadv: stopped; what was finished is kept, and the same command goes on from there"]
     end = time.monotonic() + PATIENCE
     while alive(process.pid):
         assert time.monotonic() < end, "workers have outlived their driver"
