@@ -29,7 +29,7 @@ from antiadv.report import temperature
 from antiadv.report.explained import EXPLAINED, Explanation
 from antiadv.report.flags import changes_with_precision, stands
 from antiadv.report.measures import difference
-from antiadv.report.table import Row, level, make_row
+from antiadv.report.table import Row, coarse, level, make_row
 from antiadv.train import interval
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -832,8 +832,9 @@ def precision_page() -> str:
     signs = {flag.cells for flag in changes_with_precision(list({row.cell: row for row in rows}.values()))}
     lines = [twice(fine, coarse, (fine[0].cell, coarse[0].cell) in signs) for fine, coarse in pairs]
     commands = dict.fromkeys(f"- `{row.cell.command}`" for pair in pairs for row, _ in pair)
-    weak = dict.fromkeys(f"`{c.attack}` in {c.precision}" for _, c in sorted(signs, key=lambda s: s[1].attack))
-    found = f"**Too weak: {', '.join(weak)}.**" if weak else "**None is weaker than chance allows.**"
+    weak = sorted({(c.attack, coarse(c.precision), f"`{c.attack}` in {c.precision}") for _, c in signs})
+    named = ", ".join(said for *_, said in weak)
+    found = f"**Too weak: {named}.**" if weak else "**None is weaker than chance allows.**"
     return PRECISION.format(
         summary=filled(f"{found} Of the {len(pairs)} pairs {len(signs)} differ so."),
         table=table(lines),

@@ -60,10 +60,11 @@ def test_what_is_weaker_than_chance_allows_is_named_and_bold(
     kept(Store(folder), "rays", "half", range(8))
     kept(store, "square", "float32", range(16))
     kept(Store(folder), "square", "half", range(15))
+    kept(Store(folder), "rays", "mixed", range(6))
     monkeypatch.setattr(pages, "ROOT", tmp_path)
     page = pages.precision_page()
-    assert "**Too weak: `rays` in half.** Of the 2 pairs 1 differ so." in page
-    assert page.count("**+") == 1
+    assert "**Too weak: `rays` in half, `rays` in mixed.** Of the 3 pairs 2 differ so." in page
+    assert page.count("**+") == 2
 
 
 def test_a_page_of_nothing_is_not_written(pages: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

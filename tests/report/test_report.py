@@ -131,6 +131,18 @@ def test_of_equal_precisions_the_finest_speaks(tmp_path: Path):
     assert searched([square()]) == "Searched in float32, judged in float32."
 
 
+def test_what_is_known_to_break_less_in_its_precision_is_said_below_every_table():
+    pair = [cell(attack, range(9), precision="half") for attack in ("bandits", "bandits:tile=8", "square")]
+    assert searched(pair) == (
+        "Searched in half, judged in float32. 2 cells of bandits in half: it is known to break less so."
+    )
+    assert searched([*pair[1:], cell("qeba", range(9), precision="half")]).endswith(
+        " 1 cell of bandits in half: it is known to break less so."
+        " 1 cell of qeba in half: it is known to break less so."
+    )
+    assert "less" not in searched([cell("bandits", range(9)), cell("bandits", range(9), precision="tf32")])
+
+
 def test_two_networks_of_one_name_are_told_apart_and_not_thrown_together(tmp_path: Path):
     """Files of one name in two folders, or one trained again: the attack breaks one bare, and the other behind the
     layer, so that together they would be a defence that does nothing."""

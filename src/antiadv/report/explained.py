@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from antiadv.report.digits import known_weak
+
 
 @dataclass(frozen=True)
 class Explanation:
@@ -70,10 +72,12 @@ EXPLAINED = {
     ),
     "too_few_digits": Explanation(
         "an attack was searched in a precision in which it is known to break less than in float32 "
-        "(`docs/precision.md`): `bandits` and `simba` in `mixed`. Where a finer search of the same cell stands beside "
-        "it, it is not raised.",
-        "It compares two scores at a time, and the difference drowns in rounding. What it leaves standing may fall.",
-        "Run it in float32, or on a GPU in `half`, whose numbers are eight times as fine in as many bytes.",
+        f"(`docs/precision.md`): {known_weak()}. Where a finer search of the same cell stands beside it, it is not "
+        "raised.",
+        "It compares two scores at a time, and the difference drowns in rounding, or walks along a boundary that is "
+        "not the judge's. What it leaves standing may fall.",
+        "Run it in float32: in `--samples` of a few hundred, if time is short. Until then do not compare it with what "
+        "was searched in another precision, not the bare classifier with the defended one either.",
     ),
     "changes_with_draw": Explanation(
         "for more than 5 % of the samples the judge's looks at the same image, clean or attacked, disagree on whether "

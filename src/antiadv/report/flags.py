@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise, takewhile
@@ -22,6 +21,7 @@ from antiadv import defences
 from antiadv.core.threat import Access
 from antiadv.evaluate.cell import Cell, Record
 from antiadv.evaluate.precision import PRECISIONS
+from antiadv.report.digits import weak
 from antiadv.report.measures import Difference, Share, difference, share, standing
 from antiadv.report.table import Row, bare_cell, level, words
 
@@ -30,7 +30,6 @@ ZEROS, DRAWS = 0.05, 0.05  # the share of samples whose gradient vanishes, whose
 SURVIVORS = 0.01  # the share that an unbounded attack may leave: it should leave none
 LABELS = 0.01  # the share of samples on which f and g may differ: a fact, so not an interval
 HALF = 0.5  # an Linf radius at which every image can be made the same grey
-WEAK = {"bandits": ("mixed",), "simba": ("mixed",)}  # attacks, and in what they break less: docs/precision.md
 
 
 @dataclass(frozen=True)
@@ -158,9 +157,8 @@ def too_few_digits(rows: Sequence[Row]) -> Iterator[Flag]:
     """An attack was searched in a precision in which it is known to break less, and no finer search stands beside."""
 
     for r in (min(group, key=_digits) for group in _groups(rows, _in_any_precision)):
-        weak = {name for name in re.findall(r"\w+", r.cell.attack) if r.cell.precision in WEAK.get(name, ())}
-        if weak:
-            said = f"{_name(r)} was searched in {r.cell.precision}, in which {' and '.join(sorted(weak))}"
+        if found := weak(r.cell):
+            said = f"{_name(r)} was searched in {r.cell.precision}, in which {' and '.join(sorted(found))}"
             numbers = (("n", float(len(r.records))),)
             yield Flag("too_few_digits", (r.cell,), numbers, f"{said} is known to break less than in float32.")
 

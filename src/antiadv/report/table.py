@@ -27,6 +27,7 @@ from antiadv.core.threat import Access
 from antiadv.evaluate.cell import LOOKS, Cell, Record
 from antiadv.evaluate.precision import PRECISIONS
 from antiadv.evaluate.store import Store
+from antiadv.report.digits import weak
 from antiadv.report.grid import count, join
 from antiadv.report.measures import (
     Difference,
@@ -221,10 +222,13 @@ def fullest(rows: Iterable[Row]) -> list[Row]:
 
 
 def searched(cells: Iterable[Cell]) -> str:
-    """`Searched in tf32 (9) and half (1), judged in float32.`"""
+    """`Searched in tf32 (9) and half (1), judged in float32.`, and what is known to break less so."""
+    cells = list(cells)
     counts = sorted(Counter(cell.precision for cell in cells).items(), key=lambda item: coarse(item[0]))
     said = join([f"{p} ({n})" if len(counts) > 1 else p for p, n in counts])
-    return f"Searched in {said}, judged in float32."
+    known = sorted(Counter((name, cell.precision) for cell in cells for name in weak(cell)).items())
+    less = [f" {count(n, 'cell')} of {name} in {p}: it is known to break less so." for (name, p), n in known]
+    return f"Searched in {said}, judged in float32.{''.join(less)}"
 
 
 def level(cell: Cell) -> Access:

@@ -1,0 +1,26 @@
+"""Which attacks are known to break less in fewer digits, and in which precisions: measured, in docs/precision.md.
+
+    WEAK               attack → precisions
+    weak(cell)         the attacks inside the cell's that are: {"bandits"} of `bandits:tile=8` searched in half
+    known_weak()       the same in words, for pages
+
+One that compares two scores at a time loses small differences: late in a run the two images of a pair of Bandits lie
+σ·2δ/|up(v)| ≈ 0.007 apart (L2, CIFAR-10), and what the loss changes over that is no more than half's rounding.
+"""
+
+from __future__ import annotations
+
+import re
+
+from antiadv.evaluate.cell import Cell
+from antiadv.report.grid import join
+
+WEAK = {"bandits": ("half", "mixed"), "qeba": ("half",), "simba": ("mixed",)}
+
+
+def weak(cell: Cell) -> set[str]:
+    return {name for name in re.findall(r"\w+", cell.attack) if cell.precision in WEAK.get(name, ())}
+
+
+def known_weak() -> str:
+    return join([f"`{name}` in {join([f'`{p}`' for p in precisions])}" for name, precisions in WEAK.items()])
