@@ -1,5 +1,5 @@
 """`--runner ray` on a real cluster of two nodes, started here: the records of the local runner; a worker killed and a
-node removed in mid-run change nothing.
+node removed or joined in mid-run change nothing; workers are placed, replaced and given up as was said.
 
 One test holds the cluster from beginning to end, so that it is started once however the suite is spread.
 """
@@ -19,34 +19,34 @@ from safetensors.torch import load_file
 
 import antiadv
 from antiadv.cli.__main__ import main
-from antiadv.core.errors import BadInput, BadSpec, MissingExtra
-from antiadv.evaluate import evaluate, parse_runner
+from antiadv.core.errors import BadInput, BadSpec, MissingExtra, Unfinished
+from antiadv.evaluate import Progress, Store, World, evaluate, parse_runner
 from antiadv.evaluate.cell import Job
 from antiadv.evaluate.plan import plan
-from antiadv.evaluate.work import Failure
-from tests.engine.misfits import Kills, Settled, world_of
+from antiadv.evaluate.work import TRIES, Failure, Work
+from tests.engine.misfits import Kills, Locked, Poisons, Settled, world_of
 from tests.engine.test_crash import files
-from tests.engine.test_processes import ASKED, begin, ends_with_one_line, read, run, wait_for
-from tests.evaluate.probes import world
+from tests.engine.test_processes import ASKED, JOBS, begin, ends_with_one_line, offspring, read, run, wait_for
+from tests.evaluate.probes import MODEL, bands, world
 
 ray = pytest.importorskip("ray")
+ray_runner = pytest.importorskip("antiadv.evaluate.ray_runner")
 
 QUICK = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_failure_threshold": 3}
+SIZE = {"num_cpus": 1, "num_gpus": 0, "object_store_memory": 80 * 2**20}
 PATIENCE = 120.0
 
 
 @contextmanager
 def two_nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[object, object]]:
-    """A cluster of two nodes with a core each, and the second of them."""
+    """A cluster of two nodes with a core each, and the second of them; the first says that it has a GPU too."""
     from ray.cluster_utils import Cluster
 
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    size = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
-    cluster = Cluster(
-        initialize_head=True, head_node_args={**size, "include_dashboard": False, "_system_config": QUICK}
-    )
+    head = {**SIZE, "num_gpus": 1, "include_dashboard": False, "_system_config": QUICK}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
     try:
-        second = cluster.add_node(**size)
+        second = cluster.add_node(**SIZE)
         ray.init(cluster.address, log_to_driver=False, logging_level="ERROR")
         yield cluster, second
     finally:
@@ -74,6 +74,27 @@ def test_a_cluster_of_two_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         # what was planned here is refused where it would mean something else
         _refuses_another_version()
 
+        # what a worker is, and where
+        _workers_are_told_what_was_asked()
+        _workers_are_placed_as_was_asked(monkeypatch)
+        _a_network_that_cannot_be_sent_is_bad_input(tmp_path / "none")
+        _workers_that_never_come_are_given_up(tmp_path / "none", monkeypatch)
+
+        # one worker, though there are two places: replaced where an error may have hurt it
+        with _watched(monkeypatch) as (_, in_flight), pytest.raises(Unfinished, match=r"1 of 6 shards.*poisoned\."):
+            evaluate(ASKED[:1], tmp_path / "hurt", shard=10, world=world_of(Poisons(15)), runner="ray:workers=1")
+        assert in_flight == [1] * 6
+        assert len(Store(tmp_path / "hurt").read(ASKED[0])) == 50
+
+        # a job that no worker survives
+        (tmp_path / "ends").mkdir()
+        with pytest.raises(Unfinished, match=rf"1 of 2 shards.*samples 0 … 29 of.*its worker died {TRIES} times"):
+            evaluate(
+                ASKED[:1], tmp_path / "most", shard=30, world=world_of(Kills(5, tmp_path / "ends", 99)), runner="ray"
+            )
+        assert len(list((tmp_path / "ends").iterdir())) == TRIES
+        assert Store(tmp_path / "most").read(ASKED[0]) == unbroken[0][30:]  # type: ignore[index]
+
         # workers killed in mid-run, twice
         (tmp_path / "deaths").mkdir()
         run(tmp_path / "killed", world_of(Kills(15, tmp_path / "deaths", 2)), "ray:workers=2")
@@ -89,6 +110,10 @@ def test_a_cluster_of_two_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         fell.join()
         assert (folder / node).exists(), "the node was at work, and only its end has freed the job"
         assert read(tmp_path / "removed") == unbroken
+
+        # a node that joins in mid-run: from then on no job is done before it has one
+        _a_node_that_joins_is_put_to_work(cluster, tmp_path, monkeypatch)
+        assert read(tmp_path / "grown") == unbroken
 
 
 @contextmanager
@@ -121,6 +146,98 @@ def _remove(cluster: object, node: object, folder: Path, name: str) -> None:
     cluster.remove_node(node, allow_graceful=False)  # type: ignore[attr-defined]
 
 
+def _a_node_that_joins_is_put_to_work(cluster: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_runner, "LOOK", 0.2)
+    folder, stand_in = tmp_path / "joined", tmp_path / "joined" / "stand-in"
+    folder.mkdir()
+    stand_in.touch()
+
+    def join(p: Progress) -> None:
+        if stand_in.exists():
+            stand_in.unlink()
+            cluster.add_node(**SIZE)  # type: ignore[attr-defined]
+
+    there = world_of(Settled(folder))
+    evaluate(ASKED, tmp_path / "grown", shard=10, world=there, runner="ray", progress=join)
+
+
+def _workers_are_told_what_was_asked() -> None:
+    asked = World("cpu", models={MODEL: bands()}, compiled=True)
+    team = ray_runner._Team(Work(asked, 17, True), JOBS[:2], None)
+    there = ray_runner._Worker(*team._said)._work
+    assert (there.batch, there.images, there.watch) == (17, True, None)
+    assert (there.world.compiled, there.world.device.type) == (True, "cpu")
+    images = there.world.data("cifar10:test")
+    assert len(images.pixels.pixels) == 20, "those that any job asks for, and no more"  # type: ignore[attr-defined]
+    assert images.images([19, 3]).equal(world().data("cifar10:test").images([19, 3]))
+
+
+class Placed:
+    """An actor that says what it was given instead of working."""
+
+    def __init__(self, device: str, *said: object) -> None:
+        self.device = device
+
+    def ready(self) -> tuple[str, int]:
+        return self.device, len(ray.get_gpu_ids())
+
+
+def _workers_are_placed_as_was_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To this cluster, a core at each node and one GPU, or what Ray takes for one."""
+    cases = (
+        (None, None, 5, [("cuda", 1)]),
+        ("cpu", None, 5, [("cpu", 0)] * 2),
+        ("cpu", None, 1, [("cpu", 0)]),
+        ("cpu", 1, 5, [("cpu", 0)]),
+    )
+    for device, workers, todo, given in cases:
+        here = World("cpu", models={MODEL: bands()})
+        here.asked = device
+        with monkeypatch.context() as now:
+            now.setattr(ray_runner, "_Worker", Placed)
+            team = ray_runner._Team(Work(here), JOBS, workers)
+        team.grow(todo)
+        coming = dict(team._coming)
+        assert ray.get(list(coming), timeout=PATIENCE) == given
+        team.dismiss()
+        for actor in coming.values():
+            _ends(actor)
+
+
+def _ends(actor: object) -> None:
+    """Soon, and not only once nobody refers to it any more."""
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        try:
+            ray.get(actor.ready.remote(), timeout=PATIENCE)  # type: ignore[attr-defined]
+        except ray.exceptions.RayActorError:
+            return
+        time.sleep(0.01)
+    raise AssertionError("an actor works on though it was dismissed")
+
+
+def _a_network_that_cannot_be_sent_is_bad_input(store: Path) -> None:
+    with pytest.raises(BadInput, match=rf"{MODEL} cannot be sent to other machines.*or use --runner local"):
+        run(store, world_of(Locked().eval()), "ray")
+
+
+class Stillborn:
+    """An actor on a node that lacks what it needs."""
+
+    def __init__(self, *said: object) -> None:
+        raise ImportError("no such package here")
+
+    def ready(self) -> None:
+        """Never answered."""
+
+
+def _workers_that_never_come_are_given_up(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as now:
+        now.setattr(ray_runner, "_Worker", Stillborn)
+        with pytest.raises(BadInput, match=r"no worker can begin .*no such package.* the same antiadv on every node"):
+            run(store, world(), "ray")
+
+
 def _refuses_another_version() -> None:
     from antiadv.evaluate.ray_runner import _Worker
 
@@ -135,11 +252,23 @@ def _refuses_another_version() -> None:
 
 
 def test_sigterm_ends_a_run_on_ray_with_one_line(tmp_path: Path):
-    """Ray would take the signal, show a stack and leave with 15."""
-    process = begin(tmp_path, "ray:workers=1")
+    """Ray would take the signal, show a stack and leave with 15; and it would show what the network prints."""
+    process = begin(tmp_path, "ray:workers=1", "tests.engine.misfits:make_chatty")
     wait_for(process, lambda: len(files(tmp_path)) >= 1)
+    below = [Path("/proc", pid) for pid in offspring(str(process.pid))]
+    reporting = [_bytes(p / "environ") for p in below if b"dashboard.py" in _bytes(p / "cmdline")]
     process.terminate()
     ends_with_one_line(process, 143)
+    assert reporting, "Ray's own, who would report its use to its makers"
+    assert all(b"RAY_USAGE_STATS_ENABLED=0" in said.split(b"\0") for said in reporting)
+
+
+def _bytes(file: Path) -> bytes:
+    """Nothing of a process that is gone meanwhile."""
+    try:
+        return file.read_bytes()
+    except OSError:
+        return b""
 
 
 # ---------------------------------------------------------------- without a cluster
@@ -168,6 +297,19 @@ def test_an_address_where_nobody_listens_is_bad_input_at_once(
     assert said.err.startswith(f"antiadv: no Ray cluster answers at {address} (")
     assert said.err.count("\n") == 1
     assert not (tmp_path / "store").exists(), "nothing was begun"
+
+
+def test_an_address_that_ray_cannot_read_is_bad_input_too():
+    with pytest.raises(BadInput, match=r"no Ray cluster answers at nobody \(Invalid address.*or say --runner ray"):
+        list(parse_runner("ray:nobody")(Work(world()), JOBS))
+
+
+def test_where_nothing_is_missing_no_cluster_is_asked_or_started(monkeypatch: pytest.MonkeyPatch):
+    def start(*words: object, **more: object) -> None:
+        raise AssertionError("there is nothing to do")
+
+    monkeypatch.setattr(ray, "init", start)
+    assert list(parse_runner("ray")(Work(world()), [])) == []
 
 
 def test_bad_options():
