@@ -105,6 +105,14 @@ def test_a_receipt_says_where_and_with_what():
     assert receipt.revision == revision()
 
 
+def test_the_revision_is_that_at_the_beginning_of_the_work(monkeypatch: pytest.MonkeyPatch):
+    """A long run, and meanwhile a commit: the code in memory is the older one."""
+    commits = iter(["before", "after"])
+    monkeypatch.setattr("antiadv.evaluate.meter.revision", lambda: next(commits))
+    with Meter(torch.nn.Identity()) as meter:
+        assert meter.receipt(torch.device("cpu")).revision == "before"
+
+
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     assert revision_of(tmp_path) == "", "no checkout"

@@ -30,6 +30,7 @@ class Meter:
     def __init__(self, module: nn.Module) -> None:
         self.module = module
         self.forwards = self.backwards = 0
+        self._revision = revision()  # of the code that runs: a checkout may move on before the receipt is written
         self._start = time.perf_counter()
 
     def __enter__(self) -> Meter:
@@ -54,7 +55,7 @@ class Meter:
     def receipt(self, device: torch.device, **more: Any) -> Receipt:
         """`more` is what else is to stand on it: how often search and judge agreed, for example."""
         seconds = round(time.perf_counter() - self._start, 3)
-        return Receipt(seconds, self.forwards, self.backwards, _name(device), versions(), revision(), **more)
+        return Receipt(seconds, self.forwards, self.backwards, _name(device), versions(), self._revision, **more)
 
 
 _OPEN: list[Meter] = []

@@ -42,8 +42,9 @@ is a function of the records in `results/`, and `antiadv reproduce NAME` runs wh
   cells those in tf32 had nothing searched again, those in half only what ended inside the radius. Samples may stand
   there that would fall, above all under attacks that see labels alone and walk where rounding decides them; a table
   that holds such cells says how many, and reads none of them at another radius within which such an image lies. It says
-  too which attack is known to break less in its precision, and [precision.md](precision.md) by how much: Bandits in
-  half, on both sides of every gain here, which so compares like with like, while either accuracy is too high. How often
+  too which attack is known to break less in its precision, and [precision.md](precision.md) by how much. It is Bandits
+  in half, on both sides of every gain here: bare, robust networks look stronger for it; behind the layer the one that
+  was tried does not. So those accuracies of bare networks are too high, and the gains rather too small. How often
   search and judge gave one label is in each receipt. Where a cell is stored in several precisions, the one with the
   most samples counts, of equals the finest; each table says which it was.
 - **Settings** are the paper's where it states them; where it is silent, the choice stands below the table.
