@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -108,7 +109,7 @@ def test_a_receipt_says_where_and_with_what():
 def test_the_revision_is_that_at_the_beginning_of_the_work(monkeypatch: pytest.MonkeyPatch):
     """A long run, and meanwhile a commit: the code in memory is the older one."""
     commits = iter(["before", "after"])
-    monkeypatch.setattr("antiadv.evaluate.meter.revision", lambda: next(commits))
+    monkeypatch.setattr(sys.modules[Meter.__module__], "revision", lambda: next(commits))
     with Meter(torch.nn.Identity()) as meter:
         assert meter.receipt(torch.device("cpu")).revision == "before"
 
