@@ -108,9 +108,10 @@ def test_a_receipt_says_where_and_with_what():
 
 def test_the_revision_is_that_at_the_beginning_of_the_work(monkeypatch: pytest.MonkeyPatch):
     """A long run, and meanwhile a commit: the code in memory is the older one."""
-    commits = iter(["before", "after"])
-    monkeypatch.setattr(sys.modules[Meter.__module__], "revision", lambda: next(commits))
+    head = ["before"]
+    monkeypatch.setattr(sys.modules[Meter.__module__], "revision", lambda: head[-1])
     with Meter(torch.nn.Identity()) as meter:
+        head.append("after")
         assert meter.receipt(torch.device("cpu")).revision == "before"
 
 
