@@ -43,8 +43,8 @@ is a function of the records in `results/`, and `antiadv reproduce NAME` runs wh
   there that would fall, above all under attacks that see labels alone and walk where rounding decides them; a table
   that holds such cells says how many, and reads none of them at another radius within which such an image lies. It says
   too which attack is known to break less in its precision, and [precision.md](precision.md) by how much. It is Bandits
-  in half, on both sides of every gain here: bare, robust networks look stronger for it; behind the layer the one that
-  was tried does not. So those accuracies of bare networks are too high, and the gains rather too small. How often
+  in half, on both sides of every gain here: bare, robust networks look stronger for it; behind the layer the two that
+  were tried do not. So those accuracies of bare networks are too high, and the gains rather too small. How often
   search and judge gave one label is in each receipt. Where a cell is stored in several precisions, the one with the
   most samples counts, of equals the finest; each table says which it was.
 - **Settings** are the paper's where it states them; where it is silent, the choice stands below the table.
