@@ -4,8 +4,9 @@
     weak(cell)         the attacks inside the cell's that are: {"bandits"} of `bandits:tile=8` searched in half
     known_weak()       the same in words, for pages
 
-One that compares two scores at a time loses small differences: late in a run the two images of a pair of Bandits lie
-σ·2δ/|up(v)| ≈ 0.007 apart (L2, CIFAR-10), and what the loss changes over that is no more than half's rounding.
+One that compares two scores at a time loses small differences. The two images of a pair of Bandits lie σ·2|e|/|v| apart
+once its prior v is long, and what the loss changes over that is then less than what half's rounding does: it turns the
+sign of a good part of the pairs.
 """
 
 from __future__ import annotations
