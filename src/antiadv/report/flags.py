@@ -20,10 +20,9 @@ from typing import Any
 from antiadv import defences
 from antiadv.core.threat import Access
 from antiadv.evaluate.cell import Cell, Record
-from antiadv.evaluate.precision import PRECISIONS
 from antiadv.report.digits import weak
 from antiadv.report.measures import Difference, Share, difference, share, standing
-from antiadv.report.table import Row, bare_cell, level, words
+from antiadv.report.table import Row, alike, bare_cell, coarse, level, words
 
 LEVEL = 0.05  # of all of a rule's tests together
 ZEROS, DRAWS = 0.05, 0.05  # the share of samples whose gradient vanishes, whose label turns with the dice
@@ -142,12 +141,12 @@ def changes_with_precision(rows: Sequence[Row]) -> Iterator[Flag]:
 
     def compared() -> Iterator[Compared]:
         for group in _groups(rows, _in_any_precision):
-            for fine, coarse in combinations(sorted(group, key=_digits), 2):
-                d = _compare([fine], [coarse])
+            for fine, rough in combinations(sorted(group, key=_digits), 2):
+                d = _compare([fine], [rough])
                 if d is not None:
-                    said = f"searched in {coarse.cell.precision}, {_name(coarse)} leaves {_points(d)} more"
+                    said = f"searched in {rough.cell.precision}, {_name(rough)} leaves {_points(d)} more"
                     said = f"{said} than in {fine.cell.precision}."
-                    flag = Flag("changes_with_precision", (fine.cell, coarse.cell), _gap(d), said)
+                    flag = Flag("changes_with_precision", (fine.cell, rough.cell), _gap(d), said)
                     yield d.p if d.value > 0 else 1.0, flag
 
     yield from _holm(compared())
@@ -243,13 +242,12 @@ RULES: dict[str, Callable[[Sequence[Row]], Iterator[Flag]]] = {
 
 
 def _digits(r: Row) -> int:
-    """The place of a row's precision: the finest is 0."""
-    return PRECISIONS.index(r.cell.precision)
+    return coarse(r.cell.precision)
 
 
 def _in_any_precision(r: Row) -> Hashable:
     """The same cell, whatever it was searched in and however many of its samples are stored."""
-    return dataclasses.replace(r.cell, precision=PRECISIONS[0], samples=range(0))
+    return dataclasses.replace(alike(r.cell), samples=range(0))
 
 
 def _arena(r: Row) -> Hashable:
