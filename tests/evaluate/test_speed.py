@@ -268,30 +268,6 @@ def test_a_head_of_any_bits_is_asked_in_any_way(device: str, precision: str, sho
 
 
 @cuda
-@pytest.mark.parametrize("compiled", [False, True])
-@pytest.mark.parametrize("precision", ["half", "mixed"])
-def test_a_request_in_two_branches_is_answered_as_in_one(
-    net: nn.Module, precision: str, compiled: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whatever ran before it, and however often: two streams share the memory of all graphs."""
-    net, one = net.cuda(), Fast(batch=64, precision=precision, compiled=compiled)
-    two = Fast(batch=64, precision=precision, compiled=compiled)
-    x, y = images(64, "cuda")
-    g = antiadv.AntiAdversary(net, steps=2, step_size=0.01)
-    runs = []
-    for fast, least in ((one, 1000), (two, 8)):
-        monkeypatch.setattr(speed, "BRANCHED", least)
-        found = []
-        for n in (64, 30, 7, 64, 41, 64):
-            for model in (net, g):
-                found += [fast.scores(model, x[:n]), *fast.gradient(model, x[:n], ce, y[:n])]
-        runs.append(found)
-        assert all(graph is not None for kept in fast._graphs.values() for graph in kept.values())
-    for alone, branched in zip(*runs, strict=True):
-        torch.testing.assert_close(branched, alone, rtol=0.02, atol=5e-3 if precision == "half" else 0.1)
-
-
-@cuda
 def test_half_is_as_fine_as_tf32(net: nn.Module) -> None:
     net = net.cuda()
     x, y = images(64, "cuda")

@@ -30,12 +30,10 @@ class Defence(nn.Module, ABC):
     """`edition` is raised by whoever changes results on purpose; it is part of every cell's key.
 
     `adaptive` names the attacks that undo this defence, as specs: what the attack `adaptive` runs on it first.
-    `climbs`: an answer takes gradients of the base, which an engine may want to know.
     """
 
     edition: ClassVar[int] = 1
     randomised: ClassVar[bool] = False
-    climbs: ClassVar[bool] = False
     adaptive: ClassVar[tuple[str, ...]] = (*TRANSFERS, "bpda:attack=apgd")
     base: nn.Module
 
@@ -95,11 +93,6 @@ def _outwards(inner: Defence, outer: nn.Module) -> str:
     if outer.randomised:
         return "Keep one of the two."
     return f"Wrap them the other way round: {type(inner).__name__}({type(outer).__name__}(f))."
-
-
-def climbs(model: nn.Module) -> bool:
-    """Whether an answer of this classifier takes gradients: those of a defence on the way to its base."""
-    return isinstance(model, Defence) and (model.climbs or climbs(model.base))
 
 
 def base_of(model: nn.Module) -> nn.Module:

@@ -51,7 +51,6 @@ class AntiAdversary(Defence):
     """
 
     adaptive: ClassVar[tuple[str, ...]] = (*Defence.adaptive, "pseudo_label")
-    climbs: ClassVar[bool] = True
 
     def __init__(
         self, base: nn.Module, steps: int = 2, step_size: float | tuple[float, ...] = 0.15, clip: bool = False

@@ -3,10 +3,8 @@
     Graph.of(run, part, size, …)   →  the graph of `run` on `size` images; nothing if it cannot be captured
     graph.replay(part)             →  the answers of `run` to as many images, or fewer
 
-The rows that a smaller part leaves over hold what was in them before. With a second stream a request is captured as two
-branches that run side by side, each on half of the images: where a kernel of one leaves the device idle, in its last
-wave or in its launch, the other's works. What is captured when, how, in which sizes, and how long it is kept is the
-engine's business (`speed.py`).
+The rows that a smaller part leaves over hold what was in them before. The engine (`speed.py`) decides what is captured,
+when, in which sizes, and how long it is kept.
 """
 
 from __future__ import annotations
@@ -37,15 +35,12 @@ class Graph:
         tuned: bool,
         pool: Any,
         side: torch.cuda.Stream,
-        other: torch.cuda.Stream | None,
     ) -> Graph | None:
         """`pool` is the graphs' common memory: answers are copied out of it before another graph runs.
 
         `tuned`: convolutions try all their algorithms first, which takes a second.
         """
         inputs = [_padded(t, size, channels_last) for t in part]
-        if other is not None and size > 1:
-            run = _branched(run, other)
         side.wait_stream(torch.cuda.current_stream())
         graph, outputs = torch.cuda.CUDAGraph(), None
         with torch.cuda.stream(side), _trying(tuned):
@@ -73,27 +68,6 @@ class Graph:
         self._graph.replay()
         answers = self._outputs if whole else [t[:n] for t in self._outputs]
         return tuple(t.clone(memory_format=torch.contiguous_format) for t in answers)
-
-
-def _branched(run: Run, other: torch.cuda.Stream) -> Run:
-    """The same on two halves of the images at once, the second on another stream."""
-
-    def both(*inputs: Tensor) -> tuple[Tensor, ...]:
-        here = torch.cuda.current_stream()
-        first, second = zip(*(t.chunk(2) for t in inputs), strict=True)
-        other.wait_stream(here)
-        try:
-            with torch.cuda.stream(other):
-                back = run(*second)
-            front = run(*first)
-        except Exception:
-            with contextlib.suppress(RuntimeError):  # a capture must not end while a stream is still in it
-                here.wait_stream(other)
-            raise
-        here.wait_stream(other)
-        return tuple(map(torch.cat, zip(front, back, strict=True)))
-
-    return both
 
 
 @contextlib.contextmanager

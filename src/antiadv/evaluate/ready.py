@@ -6,11 +6,9 @@ behind(g, f')                                →  the defence g in front of f' i
 channels last   how tensor cores and CPUs want a convolution's weights: a copy of f, whose later changes are not seen
 compiled        on request, for any number of images: half a minute, which pays on long runs
 folded          batch norms that follow a convolution, seen on the image x (`folded.py`)
-16 bits         on a GPU, for `half` and `mixed`: batch norms at the end of residual stages folded too (`residual.py`),
-                narrow convolutions of pairs of columns (`paired.py`), strided ones of neighbours (`strided.py`),
-                weights that need no rounding at each pass; compiled, gradients as convolutions (`turned.py`), the last
-                of them as a product (`first.py`), and a rectifier is part of the convolution before it (`fused.py`)
-                and for both of them the end of the network in float32
+16 bits         on a GPU, for `half` and `mixed`: narrow convolutions of pairs of columns (`paired.py`), strided ones of
+                neighbours (`strided.py`), weights that need no rounding at each pass;
+                for both of them the end of the network in float32
 half            float16 inside, by autocast, with gradients of any size
 mixed           bfloat16 inside, by autocast
 """
@@ -27,14 +25,10 @@ from torch import Tensor, nn
 
 from antiadv.core.ball import per_row
 from antiadv.core.defence import Defence
-from antiadv.evaluate.first import gather_first
 from antiadv.evaluate.folded import fold_norms
-from antiadv.evaluate.fused import graph_pass
 from antiadv.evaluate.paired import is_usual, pair_narrow
 from antiadv.evaluate.precision import SHORT
-from antiadv.evaluate.residual import fold_stages
 from antiadv.evaluate.strided import join_strides
-from antiadv.evaluate.turned import turn_back
 from antiadv.models.layers import Conv
 
 PLAIN = (nn.Conv2d.forward, Conv.forward)
@@ -54,9 +48,7 @@ def prepared(
         if sober:
             fold_norms(ready, x)
         if precision in SHORT and on_gpu:
-            if sober:
-                fold_stages(ready, x)
-            short = shortened(ready, SHORT[precision], compiled and sober)
+            short = shortened(ready, SHORT[precision])
             ready = short if works(short) else ready
         if precision in SHORT:
             refine_head(ready)
@@ -71,14 +63,11 @@ def gains(base: nn.Module, precision: str) -> bool:
     return "cpu" in kinds or ("cuda" in kinds and precision != "float32")
 
 
-def shortened(twin: nn.Module, dtype: torch.dtype, compiled: bool = False) -> nn.Module:
+def shortened(twin: nn.Module, dtype: torch.dtype) -> nn.Module:
     """A copy whose convolutions suit tensor cores with 16 bits, and whose weights have them."""
     short = channels_last(twin)
     pair_narrow(short)
     join_strides(short)
-    if compiled:
-        gather_first(short)
-        turn_back(short)
     for m in short.modules():
         if isinstance(m, nn.Conv2d) and is_usual(m) and type(m).forward in PLAIN:  # nobody makes other weights of these
             m.to(dtype)
@@ -113,8 +102,7 @@ class _Compiled(nn.Module):
         config.donated_buffer = False  # for all of the process: a Jacobian goes back through one pass several times
         dynamo.recompile_limit = max(KINDS, dynamo.recompile_limit)  # beyond it nothing is compiled
         self.net, self.training, self._mark, self._last = net, False, maybe_mark_dynamic, last
-        how = {} if frozen else {"post_grad_custom_pre_pass": graph_pass()}
-        self._run: Callable[[Tensor], Tensor] = torch.compile(net.forward, options=how)
+        self._run: Callable[[Tensor], Tensor] = torch.compile(net.forward)
         self._frozen = torch.compile(net.forward, options={"freezing": True}) if frozen else self._run
 
     def forward(self, x: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from antiadv.core.defence import base_of, climbs
+from antiadv.core.defence import base_of
 from antiadv.core.door import check_base, check_float, check_whole
 from antiadv.core.draws import Draws
 from antiadv.core.engine import answer, slope, slopes
@@ -29,13 +29,12 @@ from antiadv.core.errors import BadInput
 from antiadv.core.losses import Loss
 from antiadv.evaluate.graphs import Graph
 from antiadv.evaluate.meter import Passes, aside, bill, metered
-from antiadv.evaluate.precision import SHORT, check_precision, switched
+from antiadv.evaluate.precision import check_precision, switched
 from antiadv.evaluate.ready import behind, gains, prepared
 
 MODELS_KEPT = 4  # whose graphs are kept: a defence, its base, a stand-in, and one to spare
 GRAPHS_KEPT = 64  # for each of them
 LEAST = 16  # the smallest static size: on a GPU one image costs what sixteen do
-BRANCHED = 192  # images of the smallest request in two branches: halves of fewer take hardly less than the whole
 OFTEN = 200  # requests of one size in a row, after which another pays for a graph without padding
 
 Run = Callable[..., tuple[Tensor, ...]]  # a model and the tensors of one part → scores, and what else was asked
@@ -75,7 +74,7 @@ class Fast:
         self._twins: OrderedDict[nn.Module, nn.Module] = OrderedDict()
         self._passes: dict[tuple[nn.Module, str], Passes] = {}
         self._graphs: OrderedDict[nn.Module, OrderedDict[tuple[Any, ...], Graph | None]] = OrderedDict()
-        self._capturing: tuple[Any, torch.cuda.Stream, torch.cuda.Stream] | None = None
+        self._capturing: tuple[Any, torch.cuda.Stream] | None = None
         self._lately: dict[tuple[Any, ...], tuple[int, int]] = {}
         self._judge: Fast | None = None
 
@@ -212,12 +211,10 @@ class Fast:
             with aside(), switched(self.precision, part[0].device):
                 twin = self._twin(model, run, part)
                 layout = self.precision != "float32" and twin is not model
-                pool, side, other = self._shared()
-                branches = other if self._branches(model, what, size) else None
-                graph = Graph.of(functools.partial(run, twin), part, size, layout, self.tuned, pool, side, branches)
+                graph = Graph.of(functools.partial(run, twin), part, size, layout, self.tuned, *self._shared())
                 graphs[kind] = graph
             if graph is None:
-                self._capturing = None  # streams and a pool that a capture broke off in are not used again
+                self._capturing = None  # a stream and a pool that a capture broke off in are not used again
             if len(graphs) > GRAPHS_KEPT:
                 graphs.popitem(last=False)
         graphs.move_to_end(kind)
@@ -238,15 +235,10 @@ class Fast:
         self._lately[what] = close, times
         return close if times > OFTEN else static_size(images, self.batch, self.least)
 
-    def _branches(self, model: nn.Module, what: tuple[Any, ...], size: int) -> bool:
-        """Whether two branches are faster than one: with 16 bits, where passes go back too; forward they are slower."""
-        back = what[0] != "scores" or climbs(model)
-        return back and size >= BRANCHED and self.precision in SHORT
-
-    def _shared(self) -> tuple[Any, torch.cuda.Stream, torch.cuda.Stream]:
-        """The memory that this engine's graphs share, and the streams on which they are captured."""
+    def _shared(self) -> tuple[Any, torch.cuda.Stream]:
+        """The memory that this engine's graphs share, and the stream on which they are captured."""
         if self._capturing is None:
-            self._capturing = torch.cuda.graph_pool_handle(), torch.cuda.Stream(), torch.cuda.Stream()
+            self._capturing = torch.cuda.graph_pool_handle(), torch.cuda.Stream()
         return self._capturing
 
 
