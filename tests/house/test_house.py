@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import datetime
 import inspect
 import re
 import subprocess
@@ -19,7 +20,7 @@ from antiadv.experiments.fill import Shelf
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "antiadv"
 FILES = sorted(SOURCE.rglob("*.py"))
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "results" / "index.md"])
 
 # a module may import from the groups before its own, and from its own folder
 LAYERS = [
@@ -100,10 +101,16 @@ def test_the_library_needs_none_of_the_command_lines_packages() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_the_version_is_the_changelogs() -> None:
-    heading = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
-    assert heading is not None
-    assert heading.group(1) == antiadv.__version__
+def test_the_changelog_begins_with_unreleased_and_dates_every_release() -> None:
+    """The version is that of the newest release, or a development version after it."""
+    first, *releases = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert first == "Unreleased"
+    found = [re.fullmatch(r"(\d+\.\d+\.\d+) \((\d{4}-\d\d-\d\d)\)", release) for release in releases]
+    assert None not in found, "a release is written: ## 0.2.0 (2026-12-01)"
+    versions, dates = zip(*(match.groups() for match in found if match), strict=True)
+    assert list(dates) == sorted(map(str, map(datetime.date.fromisoformat, dates)), reverse=True)
+    coming, development, _ = antiadv.__version__.partition(".dev")
+    assert coming not in versions if development else coming == versions[0]
 
 
 def _heading(line: str) -> str:
