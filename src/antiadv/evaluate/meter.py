@@ -25,6 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from antiadv.core.errors import BadInput
 from antiadv.evaluate.cell import Receipt
 
 
@@ -38,7 +39,13 @@ class Meter:
         self._start = time.perf_counter()
 
     def __enter__(self) -> Meter:
-        self._hook = self.module.register_forward_hook(self._count)
+        try:
+            self._hook = self.module.register_forward_hook(self._count)
+        except RuntimeError as error:
+            raise BadInput(
+                "passes are counted by a hook, which a TorchScript module does not take. "
+                "Call it from the forward of a torch.nn.Module of your own, and hand in that."
+            ) from error
         self._others = _OPEN.set((*_OPEN.get(), self))
         return self
 
@@ -49,7 +56,7 @@ class Meter:
     def _count(self, module: nn.Module, args: tuple[Any, ...], s: Tensor) -> None:
         if self not in _OPEN.get():
             return  # another thread's pass
-        if not isinstance(s, Tensor) or s.ndim == 0:
+        if not isinstance(s, Tensor) or s.is_nested or s.ndim == 0:
             return  # no classifier, as whoever asked it will say
         self.forwards += len(s)
         if s.requires_grad:
