@@ -14,9 +14,11 @@ from torch import nn
 
 import antiadv
 from antiadv import L2, Linf, Threat
+from antiadv.attacks import ATTACKS, parse
 from antiadv.attacks.white_box.pgd import PGD
+from antiadv.core.ball import Ball
 from antiadv.core.door import check_scores
-from antiadv.core.errors import AccessDenied, BadInput, BadSpec
+from antiadv.core.errors import AccessDenied, BadInput, BadSpec, Interrupted
 from antiadv.core.threat import Access
 from antiadv.defences.small_noise import SmallNoise
 from antiadv.report.measures import robust_accuracy
@@ -177,7 +179,7 @@ def test_the_meter_takes_its_hook_away_when_an_attack_fails():
     def fail(*_: object) -> torch.Tensor:
         raise RuntimeError("on purpose")
 
-    with pytest.raises(RuntimeError, match="on purpose"):
+    with pytest.raises(Interrupted, match="RuntimeError: on purpose"):
         antiadv.attack(TOY.model, TOY.x, TOY.y, Odd(fail), Linf(0.1))
     assert not TOY.model._forward_hooks
 
@@ -347,8 +349,10 @@ class Moves(torch.nn.Module):
 def test_a_network_that_moves_or_converts_its_images_itself_is_none_of_the_doors_business():
     for x in (X, X.flatten(1)):
         assert len(antiadv.attack(Moves(), x, Y, "pgd:steps=2", Linf(0.1)).records) == 2
-    with pytest.raises(KeyError, match="mine"):
+    with pytest.raises(Interrupted, match="KeyError: 'mine'") as failed:
         antiadv.attack(Moves(fails=True), X.double(), Y, "pgd", Linf(0.1))
+    assert isinstance(failed.value.__cause__, KeyError)
+    assert (failed.value.outcome, failed.value.unknown) == (None, [0, 1])
     with pytest.raises(BadInput, match=r"found torch\.float32, and it fails \(KeyError: 'mine'\)") as error:
         antiadv.attack(Moves(fails=True), X, Y, "pgd", Linf(0.1))
     assert isinstance(error.value.__cause__, KeyError), "nothing is lost"
@@ -439,3 +443,80 @@ def test_probabilities_are_seen_through_their_rounding(dtype: torch.dtype):
     p = torch.randn(64, 10, generator=torch.Generator().manual_seed(0)).softmax(1).to(dtype)
     with pytest.raises(BadInput, match="probabilities"):
         check_scores(p, torch.rand(64, 1, 2, 2))
+
+
+class Flaky(nn.Module):
+    """Times out at one call, or from there on."""
+
+    def __init__(self, net: nn.Module, at: float, for_good: bool = False) -> None:
+        super().__init__()
+        self.net, self.at, self.for_good, self.calls = net, at, for_good, 0
+        self.eval()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        if self.calls == self.at or (self.for_good and self.calls > self.at):
+            raise TimeoutError("no answer")
+        s: torch.Tensor = self.net(x)
+        return s
+
+
+def apart(norm: float) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
+    """Six images, each further from the boundary than the one before: some fall before others."""
+    toys = [halfspace(norm, n=1, distance=0.01 + 0.02 * k) for k in range(6)]
+    return toys[0].model, torch.cat([toy.x for toy in toys]), torch.cat([toy.y for toy in toys])
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_what_was_found_before_the_classifier_failed_is_kept(name: str):
+    """Wherever it fails: all that the error calls broken is, and of the rest nothing is said."""
+    attack = parse(name)
+    net, x, y = apart(max(attack.norms))
+    ball = Ball(max(attack.norms), 0.08)
+    queries, counted = 700 if name == "nes" else 200, Flaky(net, math.inf)  # a step of nes takes 201
+    whole = antiadv.attack(counted, x, y, attack, ball, queries=queries, ids=torch.arange(10, 16))
+    kept = []
+    for at in sorted({1, 2, 3, min(6, counted.calls), counted.calls // 2, counted.calls}):
+        with pytest.raises(Interrupted, match="TimeoutError: no answer") as failed:
+            antiadv.attack(Flaky(net, at), x, y, attack, ball, queries=queries, ids=torch.arange(10, 16))
+        error = failed.value
+        assert isinstance(error.__cause__, TimeoutError)
+        assert error.outcome.fooled.all()
+        assert len(error.outcome.images) == len(error.outcome.records)
+        samples = [r.sample for r in error.outcome.records]
+        assert sorted([*samples, *error.unknown]) == list(range(10, 16))
+        assert set(samples) <= {r.sample for r, fooled in zip(whole.records, whole.fooled, strict=True) if fooled}
+        assert error.images.shape == x.shape
+        kept.append(len(samples))
+    assert kept[0] == 0
+    assert kept[-1] == int(whole.fooled.sum()) > 0, "the search was over, and only the judge was left"
+
+
+def test_a_record_and_the_receipt_of_an_attack_that_failed_say_what_was_spent():
+    net, x, y = apart(math.inf)
+    model = Flaky(net, 8)
+    with pytest.raises(Interrupted) as failed:
+        antiadv.attack(model, x, y, "pgd:steps=40,step_size=0.05,random_start=false", Linf(0.2))
+    outcome = failed.value.outcome
+    assert 0 < len(outcome.records) < 6
+    assert all(1 < r.queries <= 6 and r.queries == r.gradients for r in outcome.records)
+    asked = [7] * len(failed.value.unknown) + [r.queries for r in outcome.records]
+    judge = 3 * len(x)  # at x, and at x and z once more
+    assert judge < outcome.receipt.forwards < judge + sum(asked)
+
+
+def test_a_classifier_that_never_answers_again_leaves_the_images():
+    net, x, y = apart(math.inf)
+    with pytest.raises(Interrupted) as failed:
+        antiadv.attack(Flaky(net, 8, for_good=True), x, y, "pgd:steps=40,step_size=0.05", Linf(0.2))
+    assert failed.value.outcome is None
+    assert failed.value.unknown == list(range(6))
+    assert (net(failed.value.images).argmax(1) != y).any()
+
+
+def test_an_attack_may_be_stopped_and_says_nothing_then():
+    def stop(*_: object) -> torch.Tensor:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        antiadv.attack(TOY.model, TOY.x, TOY.y, Odd(stop), Linf(0.1))

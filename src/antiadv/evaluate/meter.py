@@ -47,6 +47,8 @@ class Meter:
                 "Call it from the forward of a torch.nn.Module of your own, and hand in that."
             ) from error
         self._others = _OPEN.set((*_OPEN.get(), self))
+        if (tally := _TALLY.get()) is not None:
+            tally.append(self)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -65,15 +67,30 @@ class Meter:
     def _back(self, g: Tensor) -> None:
         self.backwards += len(g)
 
+    def seconds(self) -> float:
+        return round(time.perf_counter() - self._start, 3)
+
     def receipt(self, device: torch.device, **more: Any) -> Receipt:
         """`more` is what else is to stand on it: how often search and judge agreed, for example."""
-        seconds = round(time.perf_counter() - self._start, 3)
-        return Receipt(seconds, self.forwards, self.backwards, _name(device), versions(), self._revision, **more)
+        return Receipt(self.seconds(), self.forwards, self.backwards, _name(device), versions(), self._revision, **more)
 
 
 _OPEN: ContextVar[tuple[Meter, ...]] = ContextVar("open meters", default=())
 
+_TALLY: ContextVar[list[Meter] | None] = ContextVar("meters opened", default=None)
+
 Passes = dict[nn.Module, tuple[int, int]]  # by module: images forward and backward
+
+
+@contextmanager
+def tallied() -> Iterator[list[Meter]]:
+    """The meters opened inside: what an attack that failed has cost is on a meter that gave no receipt."""
+    meters: list[Meter] = []
+    before = _TALLY.set(meters)
+    try:
+        yield meters
+    finally:
+        _TALLY.reset(before)
 
 
 @contextmanager
