@@ -23,7 +23,7 @@ from numbers import Integral
 import torch
 from torch import Tensor, nn
 
-from antiadv.core.errors import AntiadvError, BadInput, BadSpec
+from antiadv.core.errors import AntiadvError, BadInput, BadSpec, first_line
 
 NO_WAY = (
     "the classifier must pass gradients on to its images; found scores that autograd knows no way back from. "
@@ -196,15 +196,6 @@ def fitting(model: nn.Module, x: Tensor) -> Iterator[None]:
         if (sentence := _misfit(model, x, first_line(error))) is None:
             raise
         raise BadInput(sentence) from error
-
-
-def first_line(error: BaseException) -> str:
-    """An error of somebody else's, in one line.
-
-    >>> first_line(KeyError("mine")), first_line(RuntimeError("one\\ntwo"))
-    ("KeyError: 'mine'", 'RuntimeError: one')
-    """
-    return f"{type(error).__name__}: {(str(error).strip() or 'no message').splitlines()[0].rstrip('.')}"
 
 
 @contextlib.contextmanager

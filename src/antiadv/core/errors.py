@@ -72,3 +72,12 @@ class Interrupted(AntiadvError):
     def __init__(self, sentence: str, images: Tensor, outcome: Any, unknown: list[int]) -> None:
         super().__init__(sentence)
         self.images, self.outcome, self.unknown = images, outcome, unknown
+
+
+def first_line(error: BaseException) -> str:
+    """An error of somebody else's, in one line.
+
+    >>> first_line(KeyError("mine")), first_line(RuntimeError("one\\ntwo"))
+    ("KeyError: 'mine'", 'RuntimeError: one')
+    """
+    return f"{type(error).__name__}: {(str(error).strip() or 'no message').splitlines()[0].rstrip('.')}"

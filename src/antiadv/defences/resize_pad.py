@@ -19,9 +19,9 @@ import torch
 from torch import Tensor, nn
 
 from antiadv.core.defence import Randomised
-from antiadv.core.door import first_line, is_number
+from antiadv.core.door import is_number
 from antiadv.core.draws import Draws
-from antiadv.core.errors import BadInput
+from antiadv.core.errors import BadInput, first_line
 
 
 class ResizePad(Randomised):

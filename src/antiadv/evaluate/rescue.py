@@ -15,8 +15,8 @@ from torch import Tensor
 
 from antiadv.core.attack import Attack
 from antiadv.core.ball import Ball
-from antiadv.core.door import first_line
 from antiadv.core.draws import Draws
+from antiadv.core.errors import first_line
 from antiadv.core.held import Held
 from antiadv.core.ledger import Ledger
 from antiadv.core.oracle import Oracle
