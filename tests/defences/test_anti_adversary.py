@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+import antiadv
 from antiadv import AntiAdversary
-from antiadv.core.errors import BadInput
+from antiadv.core.errors import AntiadvError, BadInput
+from antiadv.defences import ResizePad, RoundedScores, SmallNoise
 from tests.toys import halfspace, small_net
 
 
@@ -316,3 +319,122 @@ def test_torch_compile_traces_the_layer_whole(frozen: bool) -> None:
 def test_bad_input_says_what_was_found_and_what_to_do(make: object, says: str) -> None:
     with pytest.raises(BadInput, match=says.replace("[", r"\[").replace("]", r"\]")):
         make()  # type: ignore[operator]
+
+
+class InPlace(nn.Module):
+    """Normalises its images where they lie."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = small_net()
+        self.eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.net(x.sub_(0.1))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda net: AntiAdversary(net, steps=0),
+        lambda net: AntiAdversary(net, steps=0, clip=True),
+        RoundedScores,
+        lambda net: SmallNoise(net, std=0),
+    ],
+    ids=["steps=0", "clipped", "rounded", "no noise"],
+)
+def test_a_base_that_works_in_place_does_not_change_the_images(make: Callable[[nn.Module], nn.Module]) -> None:
+    x = images()
+    given = x.clone()
+    with torch.no_grad():
+        s = make(InPlace())(given)
+        assert torch.equal(s.argmax(1), InPlace()(x.clone()).argmax(1))
+    assert torch.equal(given, x)
+
+
+@pytest.mark.parametrize("size", [1e39, 10**400, float("inf"), float("nan"), -0.1, True, "0.1", (0.1, 1e39), ()])
+def test_a_step_size_that_overflows_or_is_no_number_is_refused(size: object) -> None:
+    with pytest.raises(BadInput):
+        AntiAdversary(small_net(), step_size=size)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("options", [{"clip": "no"}, {"clip": 1}, {"clip": None}, {"steps": True}])
+def test_a_flag_is_true_or_false_and_a_count_is_a_number(options: dict) -> None:
+    with pytest.raises(AntiadvError):
+        AntiAdversary(small_net(), **options)
+
+
+class Answers(nn.Module):
+    """A small network whose scores are changed before they leave."""
+
+    def __init__(self, change: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.net, self.change = small_net(), change
+        self.eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.change(self.net(x))
+
+
+ODD_ANSWERS: dict[str, Callable[[Tensor], Tensor]] = {
+    "scalar": Tensor.sum,
+    "complex": lambda s: torch.complex(s, s),
+    "sparse": Tensor.to_sparse,
+    "meta": lambda s: s.to("meta"),
+    "nested": lambda s: torch.nested.as_nested_tensor(list(s)),
+    "bool": lambda s: s > 0,
+    "float8": lambda s: s.to(torch.float8_e4m3fn),
+}
+LAYERS: dict[str, Callable[[nn.Module], nn.Module]] = {
+    "steps=0": lambda net: AntiAdversary(net, steps=0),
+    "steps=2": AntiAdversary,
+    "small_noise": SmallNoise,
+    "resize_pad": ResizePad,
+    "rounded_scores": RoundedScores,
+}
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("answer", ODD_ANSWERS)
+def test_an_answer_that_is_no_plain_tensor_of_scores_is_refused(answer: str) -> None:
+    net, x = Answers(ODD_ANSWERS[answer]), images()
+    for make in LAYERS.values():
+        with pytest.raises(BadInput):
+            make(net)(x)
+    for attack in ("pgd:steps=2", "square:steps=2"):
+        with pytest.raises(BadInput):
+            antiadv.attack(net, x, torch.zeros(len(x), dtype=torch.int64), attack, antiadv.Linf(0.1))
+
+
+ODD_IMAGES: dict[str, Callable[[Tensor], Tensor]] = {
+    "float8": lambda x: x.to(torch.float8_e4m3fn),
+    "nested": lambda x: torch.nested.as_nested_tensor(list(x)),
+    "sparse": Tensor.to_sparse,
+    "complex": lambda x: torch.complex(x, x),
+}
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("kind", ODD_IMAGES)
+def test_images_in_no_plain_tensor_of_floats_are_refused(kind: str) -> None:
+    x, net = ODD_IMAGES[kind](images()), small_net()
+    for make in LAYERS.values():
+        with pytest.raises(BadInput):
+            make(net)(x)
+    with pytest.raises(BadInput):
+        antiadv.attack(net, x, torch.zeros(5, dtype=torch.int64), "pgd:steps=2", antiadv.Linf(0.1))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_torchscript_serves_behind_the_layer_and_is_attacked_from_a_module() -> None:
+    """Passes are counted by hooks, which a scripted module does not take."""
+    net, x = small_net(), images()
+    y = net(x).argmax(1)
+    scripted = torch.jit.script(net)
+    for base in (scripted, torch.jit.freeze(scripted)):
+        torch.testing.assert_close(AntiAdversary(base)(x), AntiAdversary(net)(x))
+        with pytest.raises(BadInput, match="TorchScript"):
+            antiadv.attack(base, x, y, "square:steps=2", antiadv.Linf(0.1))
+    inside = nn.Sequential(scripted).eval()
+    outcome = antiadv.attack(inside, x, y, "square:steps=9", antiadv.Linf(0.1))
+    assert outcome.robust_accuracy == antiadv.attack(net, x, y, "square:steps=9", antiadv.Linf(0.1)).robust_accuracy

@@ -17,7 +17,7 @@ import antiadv
 from antiadv import Linf
 from antiadv.core.draws import Draws
 from antiadv.core.engine import Eager
-from antiadv.core.errors import BadInput
+from antiadv.core.errors import BadInput, BadSpec
 from antiadv.core.ledger import Ledger
 from antiadv.core.losses import ce
 from antiadv.core.oracle import Oracle
@@ -501,3 +501,45 @@ def test_attack_defence_and_judge_roll_dice_of_their_own() -> None:
     antiadv.attack(Heard(net, std=1e-9), x, net(x).argmax(1), Odd(look), Linf(0.1))
     assert set(torch.cat(heard).tolist()).isdisjoint(torch.cat(held).tolist())
     assert len(torch.cat(heard).unique()) == (LOOKS + 3) * 8
+
+
+class Flat(nn.Module):
+    """A flattened head: images of 8 × 8 pixels and no others."""
+
+    def __init__(self, fails: bool = False) -> None:
+        super().__init__()
+        self.head, self.fails = nn.Linear(3 * 64, 4), fails
+        self.eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.fails:
+            raise RuntimeError("mine")
+        s: Tensor = self.head(x.flatten(1))
+        return s
+
+
+def test_resize_pad_refuses_a_network_that_takes_one_size_alone():
+    x = torch.rand(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    g = ResizePad(Flat())
+    with pytest.raises(BadInput, match=r"8 × 8 .*10 × 10") as error:
+        g(x)
+    assert isinstance(error.value.__cause__, RuntimeError)
+    with pytest.raises(BadInput, match="resize_pad"):
+        antiadv.attack(g, x, torch.zeros(4, dtype=torch.int64), "square:steps=2", Linf(0.1))
+    with pytest.raises(RuntimeError, match="mine"):
+        ResizePad(Flat(fails=True))(x)
+
+
+@pytest.mark.parametrize("make", [SmallNoise, ResizePad])
+@pytest.mark.parametrize("value", ["a", None, True, -1, math.nan, 1e39, 10**400])
+def test_options_that_are_no_numbers_are_refused(make: Callable[..., nn.Module], value: object):
+    name = "std" if make is SmallNoise else "margin"
+    with pytest.raises(BadInput):
+        make(small_net(), **{name: value})
+
+
+def test_flags_and_counts_are_what_they_say():
+    with pytest.raises(BadSpec):
+        SmallNoise(small_net(), clip="no")  # type: ignore[arg-type]
+    with pytest.raises(BadInput):
+        RoundedScores(small_net(), digits=True)

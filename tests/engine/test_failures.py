@@ -4,6 +4,7 @@ the run ends with one sentence that names the shard, the sample and what to do. 
 from __future__ import annotations
 
 import dataclasses
+import pickle
 from pathlib import Path
 
 import pytest
@@ -167,3 +168,16 @@ def test_samples_have_short_names():
     assert name_samples(range(5, 8)) == "samples 5 … 7"
     assert name_samples([3, 5]) == "samples 3, 5", "4 is not among them"
     assert name_samples([9, 8, 7, 6]) == "samples 9, 8, 7 and 1 more"
+
+
+def test_the_networks_own_error_is_the_cause_and_travels_nowhere(tmp_path: Path):
+    with pytest.raises(Unfinished) as error:
+        evaluate([ASKED], tmp_path, shard=10, world=world_of(Raises(23)))
+    cause = error.value.__cause__
+    assert isinstance(cause, ValueError)
+    assert cause.__traceback__ is None, "its frames hold images"
+    failed = Work(world_of(Raises(23)))(Job(ASKED, (23,)))
+    assert isinstance(failed, Failure)
+    assert isinstance(failed.error, ValueError)
+    sent = pickle.loads(pickle.dumps(failed))
+    assert (sent, sent.error) == (failed, None)

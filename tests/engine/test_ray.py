@@ -6,6 +6,8 @@ One test holds the cluster from beginning to end, so that it is started once how
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import threading
 import time
@@ -261,6 +263,24 @@ def test_sigterm_ends_a_run_on_ray_with_one_line(tmp_path: Path):
     ends_with_one_line(process, 143)
     assert reporting, "Ray's own, who would report its use to its makers"
     assert all(b"RAY_USAGE_STATS_ENABLED=0" in said.split(b"\0") for said in reporting)
+
+
+@pytest.mark.slow
+def test_a_raylet_that_is_killed_ends_the_run_in_a_sentence_and_loses_nothing(tmp_path: Path):
+    """Ray ends a driver without its raylet, some seconds later and without a word; we are there first."""
+    process = begin(tmp_path, "ray:workers=1")
+    wait_for(process, lambda: len(files(tmp_path)) >= 1)
+    below = {pid: _bytes(Path("/proc", pid, "cmdline")) for pid in offspring(str(process.pid))}
+    (raylet,) = (pid for pid, said in below.items() if said.split(b"\0")[0].endswith(b"/raylet"))
+    os.kill(int(raylet), signal.SIGKILL)
+    out, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, out) == (2, "")
+    said = [line for line in err.splitlines() if line.startswith("antiadv: ")]
+    assert len(said) == 1, "beside what Ray itself shows of its raylet"
+    assert "raylet" in said[0]
+    assert err.splitlines()[-1] == said[0]
+    (cell,) = Store(tmp_path).cells()
+    assert len(Store(tmp_path).read(cell)) >= 10
 
 
 def _bytes(file: Path) -> bytes:

@@ -7,6 +7,7 @@ import math
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,58 @@ def test_work_on_the_attackers_own_model_is_metered_and_not_charged():
     looks = 2 * 6
     assert outcome.receipt.forwards == 3 * looks + looks + 21 * 6  # 20 steps and the last iterate, on f
     assert outcome.receipt.backwards == 2 * looks + 20 * 6
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["one network", "a network each"])
+def test_threads_that_attack_at_once_have_the_receipts_of_one_after_the_other(shared: bool):
+    """A receipt counts its own thread's passes, forward and backward, and no other's."""
+    nets = [small_net()] * 8 if shared else [small_net(seed=k) for k in range(8)]
+    x = torch.rand(6, 3, 8, 8, generator=torch.Generator().manual_seed(1))
+    attacks = ("pgd:steps=4", "square:steps=9", "transfer:attack=(pgd:steps=3)", "fab:steps=3")
+
+    def run(k: int) -> tuple[int, int]:
+        model = AntiAdversary(nets[k], steps=1 + k % 3) if k % 2 else nets[k]
+        y = nets[k](x[: 1 + k % 6]).argmax(1)
+        receipt = antiadv.attack(model, x[: 1 + k % 6], y, attacks[k % 4], Linf(0.01), batch=2, seed=k).receipt
+        return receipt.forwards, receipt.backwards
+
+    order = [k % 8 for k in range(32)]
+    alone = {k: run(k) for k in range(8)}
+    with ThreadPoolExecutor(8) as threads:
+        together = list(threads.map(run, order))
+    assert together == [alone[k] for k in order]
+    assert not any(net._forward_hooks for net in nets), "and no hook stays"
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("precision", ["float32", "tf32"])
+def test_threads_on_a_gpu_have_the_records_and_receipts_of_one_after_the_other(precision: str):
+    """They capture graphs and switch precisions meanwhile, which torch keeps for the whole process."""
+    net = small_net().cuda()
+    x = torch.rand(6, 3, 8, 8, generator=torch.Generator().manual_seed(1)).cuda()
+    y = net(x).argmax(1)
+
+    def run(k: int) -> tuple[list[object], int, int]:
+        words = {"seed": k, "precision": "float32" if k % 2 else precision}
+        outcome = antiadv.attack(AntiAdversary(net, steps=1 + k % 3), x, y, "square:steps=9", Linf(0.01), **words)
+        return outcome.records, outcome.receipt.forwards, outcome.receipt.backwards
+
+    order = [k % 8 for k in range(32)]
+    alone = {k: run(k) for k in range(8)}
+    with ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(run, order)) == [alone[k] for k in order]
+
+
+def test_threads_may_share_a_replayed_network():
+    where = "cuda" if torch.cuda.is_available() else "cpu"
+    net = small_net().to(where)
+    x = torch.rand(64, 3, 8, 8, generator=torch.Generator().manual_seed(1)).to(where)
+    parts = [x[k : k + 1 + k % 5] for k in range(40)]
+    served = antiadv.Replayed(AntiAdversary(net))
+    alone = [served(part) for part in parts]
+    with ThreadPoolExecutor(8) as threads:
+        together = list(threads.map(served, parts))
+    assert all(map(torch.equal, together, alone))
 
 
 def test_an_attack_that_asks_nothing_costs_the_judges_looks():

@@ -33,6 +33,10 @@ class Closest:
         self._former = x.new_empty(FORMER, *x.shape) if remembers else None
         self._count = torch.zeros(len(x), dtype=torch.int64, device=x.device)  # of former images
         self._last = torch.full_like(self.distance, math.inf)  # how far the last of them is
+        oracle.hold(self)
+
+    def found(self) -> Tensor:
+        return self.z
 
     def going(self, rows: Tensor) -> Tensor:
         return (self.distance[rows] > self._enough) & solvent(self.oracle, rows)

@@ -38,6 +38,7 @@ class Survivors:
         self._offered = self.z, self.m
         self.rows = torch.arange(len(x))
         self._images = x.clone()
+        oracle.hold(self)
         self.afford(need)
 
     def __len__(self) -> int:
@@ -96,6 +97,9 @@ class Survivors:
     def afford(self, need: int) -> Tensor | None:
         self._need = need
         return self.dismiss([False] * len(self))
+
+    def found(self) -> Tensor:
+        return self.images()
 
     def images(self) -> Tensor:
         self._images[self.rows.to(self.z.device)] = self.z

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from antiadv import attacks, data, defences, models
 from antiadv.cli import options, show
 from antiadv.core.door import check_shape
-from antiadv.core.errors import BadInput
+from antiadv.core.errors import AntiadvError, BadInput, first_line
 from antiadv.evaluate import attack as confront
 from antiadv.evaluate.cell import make_threat
 from antiadv.evaluate.world import find_device
@@ -107,6 +107,10 @@ def _probabilities(net: nn.Module, x: Tensor) -> Tensor:
             f"the network cannot take a picture of {width} × {height} pixels ({str(error).partition(chr(10))[0]}); "
             "give the size it takes with --size."
         ) from error
+    except AntiadvError:
+        raise
+    except Exception as error:
+        raise BadInput(f"the network cannot take this picture; it raised {first_line(error)}. Mend it.") from error
     check_shape(s, x)
     return s.softmax(1)[0]
 

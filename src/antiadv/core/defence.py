@@ -19,10 +19,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from antiadv.core.door import check_base, check_float, check_still
+from antiadv.core.door import check_base, check_float, check_shape, check_still
 from antiadv.core.draws import Draws
 from antiadv.core.errors import BadInput
 
+LARGEST = torch.finfo(torch.float16).max  # of an option in pixels: beyond it images in 16 bits overflow
 TRANSFERS = ("transfer:attack=apgd", "transfer:attack=(apgd:loss=dlr,targets=9)")  # they need only the bare classifier
 
 
@@ -68,7 +69,9 @@ class Randomised(Defence):
             draws = Draws.of(secrets.randbits(64), torch.arange(len(x), device=x.device))
         if len(draws) != len(x):
             raise BadInput(f"a randomised defence needs one key per image ({len(x)}); found {len(draws)}. Select them.")
-        return self.answer(x, draws)
+        s = self.answer(x, draws)
+        check_shape(s, x)
+        return s
 
     @abstractmethod
     def answer(self, x: Tensor, draws: Draws) -> Tensor:

@@ -23,26 +23,30 @@ from numbers import Integral
 import torch
 from torch import Tensor, nn
 
-from antiadv.core.errors import AntiadvError, BadInput, BadSpec
+from antiadv.core.errors import AntiadvError, BadInput, BadSpec, first_line
 
 NO_WAY = (
     "the classifier must pass gradients on to its images; found scores that autograd knows no way back from. "
     "Keep to torch inside it, without detach or no_grad, or use what sees scores or labels only."
 )
 TRAINING = "the classifier must be in evaluation mode; found it in training mode. Call .eval() on it first."
+FLOATS = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})  # float8 knows no arithmetic
+WHOLE = frozenset(
+    getattr(torch, f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)
+)  # no bool, and no complex number, which is not floating point either
 ROUNDING = 1e-5  # images that went through a resize or a normalise-and-back overshoot [0, 1] by less than this
 
 
 def check_base(base: nn.Module) -> None:
     if not isinstance(base, nn.Module):
         raise BadInput(f"a classifier must be a torch.nn.Module; found {type(base).__name__}. Wrap it in one.")
-    if any(m.training for m in base.modules()):
+    if any(getattr(m, "training", False) for m in base.modules()):  # frozen TorchScript has no such flag
         raise BadInput(TRAINING)
 
 
 def check_still(base: nn.Module) -> None:
     """The part of `check_base` that looks at no module inside: what trains would change itself at every call."""
-    if base.training:
+    if getattr(base, "training", False):
         raise BadInput(TRAINING)
 
 
@@ -50,10 +54,34 @@ def check_float(x: Tensor) -> None:
     """The part of `check_images` that looks at no pixel."""
     if not isinstance(x, Tensor):
         raise BadInput(f"images must be a torch tensor [N, C, H, W]; found {type(x).__name__}. Use torch.as_tensor.")
-    if not x.is_floating_point():
-        raise BadInput(f"images must be floating point in [0, 1]; found {x.dtype}. Divide bytes by 255.")
+    if (odd := odd_tensor(x)) is not None:
+        raise BadInput(f"images must be a plain tensor [N, C, H, W]; found {odd}. Make a plain one of them first.")
+    if x.dtype not in FLOATS:
+        todo = "Convert them with x.float()." if x.is_floating_point() else "Divide bytes by 255."
+        raise BadInput(f"images must be floating point in [0, 1]; found {x.dtype}. {todo}")
     if x.ndim < 2:
         raise BadInput(f"images must be a batch [N, …]; found shape {tuple(x.shape)}. Add a batch dimension.")
+
+
+def odd_tensor(t: Tensor) -> str | None:
+    """What keeps the usual operations from working on this tensor, whatever its numbers; nothing where they do."""
+    if t.is_nested:
+        return "a nested tensor"
+    if t.layout is not torch.strided:
+        return f"a tensor of the layout {t.layout}"
+    return "a quantised tensor" if t.is_quantized else None
+
+
+def is_whole(t: object, shape: torch.Size) -> bool:
+    """Whether these are whole numbers in a plain tensor of this shape."""
+    return isinstance(t, Tensor) and odd_tensor(t) is None and not t.is_meta and t.dtype in WHOLE and t.shape == shape
+
+
+def describe(t: object) -> str:
+    """What was found in the place of a tensor of whole numbers."""
+    if not isinstance(t, Tensor):
+        return type(t).__name__
+    return odd_tensor(t) or f"{t.dtype} {tuple(t.shape)}" + (" on the device meta" if t.is_meta else "")
 
 
 def check_images(x: Tensor) -> None:
@@ -76,17 +104,18 @@ def _remedy(low: float, high: float) -> str:
 
 
 def check_labels(y: Tensor, x: Tensor) -> None:
-    if not isinstance(y, Tensor) or y.is_floating_point() or y.dtype == torch.bool or y.shape != x.shape[:1]:
-        found = f"{y.dtype} {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
+    if not is_whole(y, x.shape[:1]):
         todo = "Pass class indices, and a single image as a batch of one." if x.ndim == 3 else "Pass class indices."
         raise BadInput(
             f"labels must be whole numbers in a tensor, one per image ({len(x)}); "
-            f"found {found} for images {tuple(x.shape)}. {todo}"
+            f"found {describe(y)} for images {tuple(x.shape)}. {todo}"
         )
 
 
 def check_shape(s: Tensor, x: Tensor) -> None:
     """The part of `check_scores` that looks at no number."""
+    if isinstance(s, Tensor):
+        _check_plain(s, x)
     if not isinstance(s, Tensor) or s.ndim != 2 or len(s) != len(x):
         found = tuple(s.shape) if isinstance(s, Tensor) else type(s).__name__
         todo = (
@@ -98,6 +127,17 @@ def check_shape(s: Tensor, x: Tensor) -> None:
             "the classifier must return one score per class; found a single column. "
             "For a binary classifier with logit v return torch.cat([-v / 2, v / 2], 1): softmax is then its sigmoid."
         )
+
+
+def _check_plain(s: Tensor, x: Tensor) -> None:
+    found = odd_tensor(s)
+    if found is None and (s.dtype in FLOATS or s.dtype in WHOLE) and (not s.is_meta or x.is_meta):
+        return
+    found = found or ("a tensor on the device meta" if s.is_meta else str(s.dtype))
+    raise BadInput(
+        f"the classifier must return scores as a plain tensor of real numbers; found {found}. "
+        "Convert them inside it, for example with s.float()."
+    )
 
 
 def check_scores(
@@ -153,8 +193,7 @@ def fitting(model: nn.Module, x: Tensor) -> Iterator[None]:
     except AntiadvError:
         raise
     except Exception as error:
-        reason = f"{type(error).__name__}: {(str(error).strip() or 'no message').splitlines()[0]}"
-        if (sentence := _misfit(model, x, reason)) is None:
+        if (sentence := _misfit(model, x, first_line(error))) is None:
             raise
         raise BadInput(sentence) from error
 
@@ -203,6 +242,18 @@ def check_whole(**options: object) -> None:
     for name, value in options.items():
         if not isinstance(value, Integral) or isinstance(value, bool):
             raise BadSpec(f"{name} must be a whole number; found {value!r}. Give for example {name}=100.")
+
+
+def is_number(value: object, most: float) -> bool:
+    """Whether this is a number from 0 to `most`; True is none."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= most
+
+
+def check_flag(**options: object) -> None:
+    """Every option is True or False: a text such as "no" would count as True."""
+    for name, value in options.items():
+        if not isinstance(value, bool):
+            raise BadSpec(f"{name} is True or False; found {value!r}. Give one of the two.")
 
 
 def at_least(bound: float, **options: float) -> None:

@@ -8,12 +8,18 @@
     ├── StoreMismatch     a file of the store is unreadable, truncated, edited, foreign or of another FORMAT
     ├── StoreUnwritable   the disk is full, or the folder cannot be written
     ├── MissingExtra      an optional dependency is not installed; names the extra
-    └── Unfinished        some shards of an evaluation could not be done; names them, the others are stored
+    ├── Unfinished        some shards of an evaluation could not be done; names them, the others are stored
+    └── Interrupted       the classifier failed in the middle of an attack; holds what was found before
 
 A message has three parts: what was asked, what was found, what to do.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class AntiadvError(Exception):
@@ -53,3 +59,25 @@ class MissingExtra(AntiadvError, ImportError):
 
 class Unfinished(AntiadvError):
     """Some shards could not be done; all others are stored."""
+
+
+class Interrupted(AntiadvError):
+    """The classifier, or the attack, failed in the middle of `antiadv.attack`; its own error is the `__cause__`.
+
+    `images` are the best found so far, the clean ones where nothing was found. `outcome` is an `Outcome` of the samples
+    that the judge found broken by them; it is None where the classifier did not answer the judge either. `unknown` are
+    the numbers of all other samples: their search was not over, so they count neither as broken nor as robust.
+    """
+
+    def __init__(self, sentence: str, images: Tensor, outcome: Any, unknown: list[int]) -> None:
+        super().__init__(sentence)
+        self.images, self.outcome, self.unknown = images, outcome, unknown
+
+
+def first_line(error: BaseException) -> str:
+    """An error of somebody else's, in one line.
+
+    >>> first_line(KeyError("mine")), first_line(RuntimeError("one\\ntwo"))
+    ("KeyError: 'mine'", 'RuntimeError: one')
+    """
+    return f"{type(error).__name__}: {(str(error).strip() or 'no message').splitlines()[0].rstrip('.')}"

@@ -8,6 +8,7 @@
     exactly(z)                the answer to images sent before, scores or labels, to the last digit: see below
     refuse(z), refused(z)     a search knows of these images that they do not fool;  [N]  whether it said so of these
     left()                    [N]       queries left, per sample
+    hold(search)              a search says where its images are, in case the model fails: see `held.py`
 
 Every image sent is charged to its sample before the model runs; more than the threat grants raises `AccessDenied`,
 more than the budget `BudgetSpent`, and nothing is run or charged then. `oracle[rows]` is the same model and the same
@@ -35,6 +36,7 @@ from torch import Tensor, nn
 from antiadv.core.draws import Draws
 from antiadv.core.engine import Eager, Engine
 from antiadv.core.errors import AccessDenied
+from antiadv.core.held import Search, hold
 from antiadv.core.ledger import Ledger
 from antiadv.core.losses import Loss, margin, negated
 from antiadv.core.threat import Access, Threat
@@ -65,6 +67,7 @@ class Oracle:
         self._rows = torch.arange(len(ledger.queries)) if rows is None else rows
         self._dice = Draws.of(0, torch.arange(len(ledger.queries))) if dice is None else dice
         self._refused: dict[int, Tensor] = {}  # sample → its last refused image; one for all parts of an oracle
+        self._above: Oracle | None = None  # of an oracle on a model beside: the one on the model under attack
         self.threat = threat
 
     def __len__(self) -> int:
@@ -79,6 +82,17 @@ class Oracle:
     @property
     def targeted(self) -> bool:
         return self.threat.targeted
+
+    @property
+    def places(self) -> Tensor:
+        """Where these samples stand in the whole batch, on the host."""
+        return self._rows if self._above is None else self._above.places[self._rows]
+
+    def hold(self, search: Search) -> None:
+        if self._above is None:
+            hold(self._rows, search, self._ledger)
+        else:
+            self._above[self._rows].hold(search)
 
     def left(self) -> Tensor:
         """Queries left, per sample, on the host."""
@@ -153,7 +167,9 @@ class Oracle:
         self._need(Access.INTERNALS)
         free = Threat(self.threat.ball, Access.INTERNALS, None, self.targeted)
         dice = self._dice[self._rows.to(self._dice.keys.device)].fold(_BESIDE)
-        return Oracle(model, free, Ledger(len(self)), self._engine, watch=self._watch, dice=dice)
+        other = Oracle(model, free, Ledger(len(self)), self._engine, watch=self._watch, dice=dice)
+        other._above = self
+        return other
 
     def fooled(self, s: Tensor, y: Tensor) -> Tensor:
         """Whether these scores, or labels, are what the attacker wants."""
@@ -238,6 +254,13 @@ class Through(Oracle):
         part = copy.copy(self)
         part.inner = self.inner[rows]
         return part
+
+    @property
+    def places(self) -> Tensor:
+        return self.inner.places
+
+    def hold(self, search: Search) -> None:
+        self.inner.hold(search)
 
     def left(self) -> Tensor:
         return self.inner.left()

@@ -23,8 +23,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from antiadv.core.ball import per_row
-from antiadv.core.defence import Defence
-from antiadv.core.door import arrived, check_float, check_shape, check_slope, check_still
+from antiadv.core.defence import LARGEST, Defence
+from antiadv.core.door import arrived, check_flag, check_float, check_shape, check_slope, check_still, is_number
 from antiadv.core.errors import BadInput
 
 
@@ -56,8 +56,9 @@ class AntiAdversary(Defence):
         self, base: nn.Module, steps: int = 2, step_size: float | tuple[float, ...] = 0.15, clip: bool = False
     ) -> None:
         super().__init__(base)
-        if not isinstance(steps, int) or steps < 0:
+        if not isinstance(steps, int) or isinstance(steps, bool) or steps < 0:
             raise BadInput(f"the layer needs steps ≥ 0, a whole number; found {steps!r}. Use steps=2 as in the paper.")
+        check_flag(clip=clip)
         self.steps, self.step_size, self.clip = steps, step_size, clip
 
     @property
@@ -67,8 +68,10 @@ class AntiAdversary(Defence):
     @step_size.setter
     def step_size(self, said: float | tuple[float, ...]) -> None:
         sizes = said if isinstance(said, tuple) else (said,)
-        if not sizes or not all(isinstance(a, (int, float)) and 0 <= a < math.inf for a in sizes):
-            raise BadInput(f"the layer needs a step size ≥ 0, in pixels of [0, 1]; found {said!r}. Use 0.15.")
+        if not sizes or not all(is_number(a, LARGEST) for a in sizes):
+            raise BadInput(
+                f"the layer needs a step size of 0 … {LARGEST:.0f}, in pixels of [0, 1]; found {said!r}. Use 0.15."
+            )
         self._step_size = said
         # one number per channel must follow the module to its device; it is a constant, not state
         per_channel = torch.tensor(sizes, dtype=torch.float64) if isinstance(said, tuple) else None
@@ -81,8 +84,7 @@ class AntiAdversary(Defence):
         check_float(x)
         check_still(self.base)
         if self.steps == 0 or len(x) == 0:
-            scores: Tensor = self.base(x)
-            return scores
+            return self._classify(x.clone())  # a base that works in place must not change the caller's images
         return self._classify(self._moved(x, self.correction(x)))
 
     def correction(self, x: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ For 32 pixels and m = 1/8: R in 33 … 35, P = 36. The authors have 299, 310 …
 
 Notation:   m → `margin`, P → `room`.
 Cost:       one forward pass of f, on a larger image: the base must take one (it pools over space before it decides).
+            One that does not is refused. Resized back to S it would be another defence than the published one.
 Departures: each sample draws its own R and offsets, the authors one for a batch. Zero is black here; their images lie
             in [−1, 1], where it is grey. Both sides of an image that is not square grow by the same draw.
 """
@@ -18,8 +19,9 @@ import torch
 from torch import Tensor, nn
 
 from antiadv.core.defence import Randomised
+from antiadv.core.door import is_number
 from antiadv.core.draws import Draws
-from antiadv.core.errors import BadInput
+from antiadv.core.errors import BadInput, first_line
 
 
 class ResizePad(Randomised):
@@ -33,7 +35,7 @@ class ResizePad(Randomised):
 
     def __init__(self, base: nn.Module, margin: float = 0.125) -> None:
         super().__init__(base)
-        if not 0 <= margin <= 8:
+        if not is_number(margin, 8):
             raise BadInput(f"the margin is a share of the image's side, 0 … 8; found {margin!r}. Use 0.125.")
         self.margin = margin
 
@@ -41,8 +43,29 @@ class ResizePad(Randomised):
         return f"margin={self.margin}"
 
     def answer(self, x: Tensor, draws: Draws) -> Tensor:
-        s: Tensor = self.base(self.place(x, draws))
+        z = self.place(x, draws)
+        try:
+            s: Tensor = self.base(z)
+        except torch.OutOfMemoryError:
+            raise
+        except (RuntimeError, ValueError, AssertionError) as error:
+            if not self._takes(x):
+                raise
+            raise BadInput(
+                f"resize_pad needs a classifier that takes images of any size; this one takes {_size(x)} pixels and "
+                f"fails at {_size(z)} ({first_line(error)}). Take one that pools over space before its last layer, "
+                "or another defence."
+            ) from error
         return s
+
+    def _takes(self, x: Tensor) -> bool:
+        """Whether the base answers to images of the size that came: then it failed for the size that it was given."""
+        try:
+            with torch.no_grad():
+                self.base(x[:1].clone())
+        except Exception:
+            return False
+        return True
 
     def place(self, x: Tensor, draws: Draws) -> Tensor:
         """The images as the base sees them, `[N, C, P, P']`."""
@@ -62,3 +85,7 @@ class ResizePad(Randomised):
         offset = torch.minimum((v * (room - size + 1)).long(), room - size)  # (2); float32 may round up
         j = torch.arange(room, device=u.device) - offset[:, None]
         return (j * side // size[:, None]).clamp(0, side - 1), (j >= 0) & (j < size[:, None])  # (1)
+
+
+def _size(x: Tensor) -> str:
+    return f"{x.shape[2]} × {x.shape[3]}"

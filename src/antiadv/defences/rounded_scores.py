@@ -33,7 +33,7 @@ class RoundedScores(Defence):
 
     def __init__(self, base: nn.Module, digits: int = 2) -> None:
         super().__init__(base)
-        if not isinstance(digits, int) or not 0 <= digits <= MOST:
+        if not isinstance(digits, int) or isinstance(digits, bool) or not 0 <= digits <= MOST:
             raise BadInput(f"scores are rounded to 0 … {MOST} digits; found {digits!r}. Use 2.")
         self.digits = digits
 
@@ -47,7 +47,7 @@ class RoundedScores(Defence):
     def forward(self, x: Tensor) -> Tensor:
         check_float(x)
         check_still(self.base)
-        s: Tensor = self.base(x)
+        s: Tensor = self.base(x.clone())  # which may work in place
         check_shape(s, x)
         s = s if s.dtype == torch.float64 else s.float()
         last = 10.0**-self.digits

@@ -40,7 +40,7 @@ class SelfEnsemble(Randomised):
 
     def __init__(self, base: nn.Module, passes: int = 10) -> None:
         super().__init__(base)
-        if not isinstance(passes, int) or passes < 1:
+        if not isinstance(passes, int) or isinstance(passes, bool) or passes < 1:
             raise BadInput(f"a self-ensemble needs passes ≥ 1, a whole number; found {passes!r}. Use 10.")
         if not self._layers():
             raise BadInput(
@@ -66,7 +66,7 @@ class SelfEnsemble(Randomised):
     def _noisy(self, x: Tensor, layers: list[Noisy], draws: Draws) -> Tensor:
         for place, layer in enumerate(layers):
             layer.draw = _Dice(draws.fold(place))
-        s: Tensor = self.base(x)
+        s: Tensor = self.base(x.clone())  # which may work in place
         check_shape(s, x)
         return s.double().log_softmax(1)
 

@@ -10,11 +10,10 @@ Departures: whether the noisy image is clipped into [0, 1] the paper does not sa
 
 from __future__ import annotations
 
-import math
-
 from torch import Tensor, nn
 
-from antiadv.core.defence import Randomised
+from antiadv.core.defence import LARGEST, Randomised
+from antiadv.core.door import check_flag, is_number
 from antiadv.core.draws import Draws
 from antiadv.core.errors import BadInput
 
@@ -31,14 +30,15 @@ class SmallNoise(Randomised):
 
     def __init__(self, base: nn.Module, std: float = 0.01, clip: bool = False) -> None:
         super().__init__(base)
-        if not 0 <= std < math.inf:
-            raise BadInput(f"the noise needs a std ≥ 0, in pixels of [0, 1]; found {std!r}. Use 0.01.")
+        if not is_number(std, LARGEST):
+            raise BadInput(f"the noise needs a std of 0 … {LARGEST:.0f}, in pixels of [0, 1]; found {std!r}. Use 0.01.")
+        check_flag(clip=clip)
         self.std, self.clip = std, clip
 
     def extra_repr(self) -> str:
         return f"std={self.std}, clip={self.clip}"
 
     def answer(self, x: Tensor, draws: Draws) -> Tensor:
-        z = x + self.std * draws.normal(*x.shape[1:]).to(x) if self.std else x
+        z = x + self.std * draws.normal(*x.shape[1:]).to(x) if self.std else x.clone()
         s: Tensor = self.base(z.clamp(0, 1) if self.clip else z)
         return s

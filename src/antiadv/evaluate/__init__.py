@@ -16,14 +16,18 @@ import torch
 from torch import Tensor, nn
 
 from antiadv import attacks
-from antiadv.core.attack import Attack, check_kind
+from antiadv.core.attack import Attack, check_attack, check_kind
 from antiadv.core.ball import Ball
 from antiadv.core.door import check_float
-from antiadv.core.errors import BadInput
+from antiadv.core.errors import AntiadvError, BadInput, Interrupted
+from antiadv.core.held import holding
+from antiadv.core.ledger import Ledger
 from antiadv.core.threat import Access, Threat
 from antiadv.evaluate.cell import LOOKS, Cell, Receipt, Record
+from antiadv.evaluate.meter import Meter, tallied
 from antiadv.evaluate.plan import make_cell, plan
 from antiadv.evaluate.progress import Count, Progress, Tally
+from antiadv.evaluate.rescue import Kept, Remembered, says, settle
 from antiadv.evaluate.runners import parse_runner
 from antiadv.evaluate.shard import confront
 from antiadv.evaluate.speed import engine
@@ -85,6 +89,9 @@ def attack(
     float32, at the network as it stands, and at a randomised defence `looks` times: it is right where more than half
     of them are.
 
+    Where the classifier raises in the middle, as a remote one may, `Interrupted` is raised from its error: it holds the
+    images found so far, and the `Outcome` of those that the judge sees broken. Of all other samples nothing is known.
+
     >>> import antiadv
     >>> net, images = antiadv.models.load("compact:trades"), antiadv.data.load("cifar10:test")
     >>> x, y = images.images(range(8)), images.labels(range(8))
@@ -98,9 +105,36 @@ def attack(
     threat = Threat(ball, chosen.access if access is None else access, queries, targeted)
     ids = torch.arange(len(x)) if ids is None else ids
     here = engine(x.device, batch, precision, compiled)
-    with torch.inference_mode(False):  # whoever calls may be in it, and there are no gradients inside
-        z, records, receipt = confront(model, chosen, threat, x, y, ids, seed, here, looks=looks)
-    return Outcome(z, records, threat, receipt)
+    check_attack(chosen, threat)
+
+    def run(attack: Attack) -> Outcome:
+        z, records, receipt = confront(model, attack, threat, x, y, ids, seed, here, looks=looks)
+        return Outcome(z, records, threat, receipt)
+
+    # whoever calls may be in inference mode, and there are no gradients inside
+    with torch.inference_mode(False), holding() as held, tallied() as meters:
+        try:
+            return run(Remembered(chosen, held))
+        except AntiadvError:
+            raise
+        except Exception as error:
+            images = held.images(x.detach().clamp(0, 1))
+            outcome = _rescued(lambda: run(Kept(chosen, images)), held.ledgers, meters)
+            known = set() if outcome is None else {r.sample for r in outcome.records}
+            unknown = [i for i in ids.tolist() if i not in known]
+            raise Interrupted(says(error, len(unknown), len(x)), images, outcome, unknown) from error
+
+
+def _rescued(judge: Callable[[], Outcome], ledgers: list[Ledger], meters: list[Meter]) -> Outcome | None:
+    """The samples that are broken already; nothing where the classifier fails again."""
+    try:
+        seen = judge()
+    except Exception:
+        return None
+    records, receipt = settle(seen.records, seen.receipt, ledgers, meters)
+    broken = seen.fooled.nonzero().squeeze(1)
+    images = seen.images[broken.to(seen.images.device)]
+    return Outcome(images, [records[i] for i in broken.tolist()], seen.threat, receipt)
 
 
 def evaluate(

@@ -45,7 +45,7 @@ class Graph:
         graph, outputs = torch.cuda.CUDAGraph(), None
         with torch.cuda.stream(side), _trying(tuned):
             run(*inputs)  # libraries set themselves up, and compilers compile, which no graph may hold
-            graph.capture_begin(pool=pool)
+            graph.capture_begin(pool=pool, capture_error_mode="thread_local")  # other threads may ask for memory
             try:
                 outputs = run(*inputs)
             except torch.OutOfMemoryError:

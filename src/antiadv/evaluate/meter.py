@@ -3,6 +3,9 @@
 with Meter(f) as meter: …     meter.forwards, meter.backwards: images through f, counted by hooks on f itself
 with aside() as seen: …       what passes meanwhile is left off the open meters, and told
 bill(seen, images)            put it on them, for so many images: a replayed graph calls no hook
+
+Several threads may attack at once, the same module too. A meter counts what the context that opened it passes, and
+nothing of other threads: "open" above means open in this context.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from antiadv.core.errors import BadInput
 from antiadv.evaluate.cell import Receipt
 
 
@@ -34,39 +39,64 @@ class Meter:
         self._start = time.perf_counter()
 
     def __enter__(self) -> Meter:
-        self._hook = self.module.register_forward_hook(self._count)
-        _OPEN.append(self)
+        try:
+            self._hook = self.module.register_forward_hook(self._count)
+        except RuntimeError as error:
+            raise BadInput(
+                "passes are counted by a hook, which a TorchScript module does not take. "
+                "Call it from the forward of a torch.nn.Module of your own, and hand in that."
+            ) from error
+        self._others = _OPEN.set((*_OPEN.get(), self))
+        if (tally := _TALLY.get()) is not None:
+            tally.append(self)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        _OPEN.reset(self._others)
         self._hook.remove()
-        _OPEN.remove(self)
 
     def _count(self, module: nn.Module, args: tuple[Any, ...], s: Tensor) -> None:
-        if not isinstance(s, Tensor):
+        if self not in _OPEN.get():
+            return  # another thread's pass
+        if not isinstance(s, Tensor) or s.is_nested or s.ndim == 0:
             return  # no classifier, as whoever asked it will say
         self.forwards += len(s)
         if s.requires_grad:
-            s.register_hook(self._back)
+            s.register_hook(self._back)  # the graph is this context's own, whichever thread goes back through it
 
     def _back(self, g: Tensor) -> None:
         self.backwards += len(g)
 
+    def seconds(self) -> float:
+        return round(time.perf_counter() - self._start, 3)
+
     def receipt(self, device: torch.device, **more: Any) -> Receipt:
         """`more` is what else is to stand on it: how often search and judge agreed, for example."""
-        seconds = round(time.perf_counter() - self._start, 3)
-        return Receipt(seconds, self.forwards, self.backwards, _name(device), versions(), self._revision, **more)
+        return Receipt(self.seconds(), self.forwards, self.backwards, _name(device), versions(), self._revision, **more)
 
 
-_OPEN: list[Meter] = []
+_OPEN: ContextVar[tuple[Meter, ...]] = ContextVar("open meters", default=())
+
+_TALLY: ContextVar[list[Meter] | None] = ContextVar("meters opened", default=None)
 
 Passes = dict[nn.Module, tuple[int, int]]  # by module: images forward and backward
 
 
 @contextmanager
+def tallied() -> Iterator[list[Meter]]:
+    """The meters opened inside: what an attack that failed has cost is on a meter that gave no receipt."""
+    meters: list[Meter] = []
+    before = _TALLY.set(meters)
+    try:
+        yield meters
+    finally:
+        _TALLY.reset(before)
+
+
+@contextmanager
 def aside() -> Iterator[Passes]:
     """What passes inside is taken off the open meters again; the mapping is filled at the end."""
-    before, seen = [(m, m.forwards, m.backwards) for m in _OPEN], Passes()
+    before, seen = [(m, m.forwards, m.backwards) for m in _OPEN.get()], Passes()
     try:
         yield seen
     finally:
@@ -77,12 +107,12 @@ def aside() -> Iterator[Passes]:
 
 def metered() -> set[nn.Module]:
     """The modules whose passes are being counted."""
-    return {m.module for m in _OPEN} if _OPEN else set()
+    return {m.module for m in _OPEN.get()}
 
 
 def bill(passes: Passes, images: int) -> None:
     """Put on the open meters what one image was seen to cost, for so many."""
-    for m in _OPEN:
+    for m in _OPEN.get():
         forwards, backwards = passes.get(m.module, (0, 0))
         m.forwards += forwards * images
         m.backwards += backwards * images

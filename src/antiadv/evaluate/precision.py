@@ -6,11 +6,15 @@
     mixed     bfloat16 inside, by autocast, but for the head: coarser, and for any size of number
 
 Scores, losses and gradients are float32 in all of them.
+
+On CUDA torch keeps the precision for the whole process. So one thread at a time passes images there (`ALONE`): another
+could switch the precision in the middle of a pass, or put back what held before too early.
 """
 
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator
 
 import torch
@@ -18,6 +22,7 @@ import torch
 from antiadv.core.errors import BadSpec
 
 PRECISIONS = ("float32", "tf32", "half", "mixed")  # the finest first
+ALONE = threading.RLock()  # what one thread may do at a time on CUDA: switch the precision, capture, serve
 SHORT = {"half": torch.float16, "mixed": torch.bfloat16}  # 16 bits inside
 
 
@@ -34,6 +39,12 @@ def switched(precision: str, device: torch.device) -> Iterator[None]:
         with torch.autocast(device.type, inside or torch.bfloat16, enabled=inside is not None):
             yield
         return
+    with ALONE, _switched_cuda(precision, inside):
+        yield
+
+
+@contextlib.contextmanager
+def _switched_cuda(precision: str, inside: torch.dtype | None) -> Iterator[None]:
     conv, product = torch.backends.cudnn.conv, torch.backends.cuda.matmul  # type: ignore[attr-defined]
     before = conv.fp32_precision, product.fp32_precision
     conv.fp32_precision = product.fp32_precision = "ieee" if precision == "float32" else "tf32"

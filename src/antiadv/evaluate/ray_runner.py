@@ -10,6 +10,9 @@ computes otherwise than we did means another version of an attack or defence the
 The driver wants an actor for each GPU of the cluster (for each core, where there is none or `--device cpu` is said),
 looks again every few seconds whether nodes have come, and gives jobs only to actors that have said they are there. So
 one job each is in flight; the job of an actor that dies, alone or with its node, is given to another, `TRIES` times.
+
+Where the raylet on the driver's own machine dies, Ray ends the driver itself some seconds later, without a word. So the
+driver knocks at the raylet's port every second, and ends first, in a sentence. What was stored is kept.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ import numpy as np
 import torch
 
 from antiadv.core.door import at_least
-from antiadv.core.errors import BadInput, MissingExtra
+from antiadv.core.errors import BadInput, MissingExtra, Unfinished
 from antiadv.data.dataset import Bytes, Dataset, Ints
 from antiadv.evaluate.cell import Job
 from antiadv.evaluate.processes import died
@@ -45,6 +48,7 @@ except ImportError as error:
     raise MissingExtra("ray", "ray") from error
 
 LOOK = 5.0  # seconds between two looks at what the cluster has
+PULSE = 1.0  # seconds between two knocks at the raylet of this machine
 
 T = TypeVar("T")
 
@@ -67,9 +71,11 @@ def _carry_out(work: Work, jobs: Iterable[Job], address: str | None, workers: in
     if not todo:
         return
     with _connected(address):
+        alive = _Pulse()
         team = _Team(work, list(todo), workers)
         try:
             while todo or team.busy:
+                alive.check()
                 team.grow(len(todo))
                 while todo and team.idle:
                     team.give(todo.popleft())
@@ -117,7 +123,7 @@ class _Team:
 
     def hear(self) -> Iterator[tuple[Job, Done | str]]:
         """What came of jobs that are over; or, where an actor died, how. Waits for the first, but not for ever."""
-        over, _ = ray.wait([*self.busy, *self._coming], num_returns=1, timeout=LOOK)
+        over, _ = ray.wait([*self.busy, *self._coming], num_returns=1, timeout=PULSE)
         for answer in over:
             actor, job = self.busy.pop(answer) if answer in self.busy else (self._coming.pop(answer), None)
             try:
@@ -146,7 +152,38 @@ class _Team:
 
     def dismiss(self) -> None:
         for actor in [*self._coming.values(), *self.idle, *(actor for actor, _ in self.busy.values())]:
-            ray.kill(actor)
+            with contextlib.suppress(ray.exceptions.RayError):  # a cluster that is gone has no actors
+                ray.kill(actor)
+
+
+class _Pulse:
+    """Whether the raylet of this machine lives: it takes connections. Where it took none at first, nobody knows."""
+
+    def __init__(self) -> None:
+        own = ray.get_runtime_context().get_node_id()
+        where = [(n["NodeManagerAddress"], n["NodeManagerPort"]) for n in ray.nodes() if n["NodeID"] == own]
+        self._where = where[0] if where and self._answers(where[0]) else None
+        self._asked = time.monotonic()
+
+    def check(self) -> None:
+        if self._where is None or time.monotonic() - self._asked < PULSE:
+            return
+        self._asked = time.monotonic()
+        if not self._answers(self._where):
+            raise Unfinished(
+                "Ray's raylet on this machine died in the middle of the run. What was finished is kept, and the same "
+                "command, or call, goes on from there; if memory ran out, ask for fewer workers."
+            )
+
+    def _answers(self, where: tuple[str, int]) -> bool:
+        """One that is too busy to answer in time is not dead."""
+        try:
+            socket.create_connection(where, LOOK).close()
+        except TimeoutError:
+            return True
+        except OSError:
+            return False
+        return True
 
 
 class _Worker:

@@ -24,7 +24,17 @@ from torch import Tensor, nn
 from antiadv import attacks
 from antiadv.core.attack import Attack, check_attack
 from antiadv.core.defence import base_of, check_dice
-from antiadv.core.door import check_base, check_images, check_labels, check_scores, check_whole, fitting, untouched
+from antiadv.core.door import (
+    check_base,
+    check_images,
+    check_labels,
+    check_scores,
+    check_whole,
+    describe,
+    fitting,
+    is_whole,
+    untouched,
+)
 from antiadv.core.draws import Draws
 from antiadv.core.engine import Eager, Engine
 from antiadv.core.errors import BadInput
@@ -75,10 +85,10 @@ def confront(
     check_attack(attack, threat)
     check_looks(looks)
     check_whole(seed=seed)
-    if not isinstance(ids, Tensor) or ids.is_floating_point() or ids.dtype == torch.bool or ids.shape != y.shape:
-        found = f"{ids.dtype} {tuple(ids.shape)}" if isinstance(ids, Tensor) else type(ids).__name__
+    if not is_whole(ids, y.shape):
         raise BadInput(
-            f"ids must be whole numbers in a tensor, one for each image ({len(x)}); found {found}. Or leave them out."
+            f"ids must be whole numbers in a tensor, one for each image ({len(x)}); found {describe(ids)}. "
+            "Or leave them out."
         )
     engine = Eager() if engine is None else engine
     judge = engine.judge(model)

@@ -13,6 +13,7 @@ by the number of samples.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -29,7 +30,7 @@ from antiadv.core.errors import BadInput
 from antiadv.core.losses import Loss
 from antiadv.evaluate.graphs import Graph
 from antiadv.evaluate.meter import Passes, aside, bill, metered
-from antiadv.evaluate.precision import check_precision, switched
+from antiadv.evaluate.precision import ALONE, check_precision, switched
 from antiadv.evaluate.ready import behind, gains, prepared
 
 MODELS_KEPT = 4  # whose graphs are kept: a defence, its base, a stand-in, and one to spare
@@ -258,7 +259,7 @@ def static_size(images: int, batch: int, least: int = LEAST) -> int:
 class Replayed(nn.Module):
     """A classifier, bare or defended, for serving: the same scores without gradients, from captured graphs on a GPU.
 
-    The weights are those of the first call; of a network that changed, make another.
+    The weights are those of the first call; of a network that changed, make another. Several threads may call it.
 
     >>> g = Replayed(torch.nn.Linear(4, 3).eval())
     >>> g(torch.full((5, 4), 0.5)).shape
@@ -274,7 +275,8 @@ class Replayed(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         check_float(x)  # scores come in the type of the images: of bytes they would be bytes
         _check_there(self._engine.precision, x.device)  # only now: a module may be moved after it is made
-        return self._engine.scores(self.model, x)
+        with ALONE if x.is_cuda else contextlib.nullcontext():  # threads share the graphs' tensors
+            return self._engine.scores(self.model, x)
 
 
 def _keep(kept: OrderedDict[nn.Module, nn.Module], model: nn.Module, twin: nn.Module) -> None:

@@ -14,7 +14,7 @@ import dataclasses
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -38,13 +38,17 @@ class Failure:
     """A job that could not be done: why, in a sentence, and where it was raised.
 
     A `foreign` error is none of ours. It may leave a process, or its CUDA, in any state: a worker then makes room for
-    another.
+    another. `error` is the exception itself, without its frames, which hold images; it stays in its process.
     """
 
     job: Job
     sentence: str
     trace: str = ""
     foreign: bool = False
+    error: BaseException | None = field(default=None, compare=False, repr=False)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "error": None}
 
     def __str__(self) -> str:
         cell = self.job.cell
@@ -73,7 +77,7 @@ class Work:
                 result = run_shard(job, self.world, engine, self._seen(job))
         except (Exception, SystemExit) as error:  # a network that calls sys.exit has failed, and ends no night
             trace, foreign = "".join(traceback.format_exception(error)), not isinstance(error, AntiadvError)
-            return Failure(job, self._sentence(job, error), trace, foreign)
+            return Failure(job, self._sentence(job, error), trace, foreign, _without_frames(error))
         if self.images:
             return result
         return dataclasses.replace(result, images=result.images.new_empty(0))  # no view: it would travel as a whole
@@ -140,6 +144,16 @@ def complaint(failures: Sequence[Failure], shards: int) -> Unfinished:
     )
     for failure in first[:NAMED]:
         error.add_note(failure.trace)
+    error.__cause__ = next((failure.error for failure in first if failure.error is not None), None)
+    return error
+
+
+def _without_frames(error: BaseException) -> BaseException:
+    """The same error and those that led to it, without what their frames hold."""
+    link: BaseException | None = error
+    while link is not None and link.__traceback__ is not None:
+        link.__traceback__ = None
+        link = link.__cause__ or link.__context__
     return error
 
 
