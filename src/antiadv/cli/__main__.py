@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 import signal
 import sys
 import threading
@@ -28,6 +29,7 @@ from antiadv.core.errors import AntiadvError
 # typer may stand on click or on a copy of its own: this is whichever it raises for a wrong command line
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
+LONG_WORD = re.compile(r"(\S{100})\S{300,}(\S{100})")
 HERE = Path(antiadv.__file__).parent
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -145,7 +147,10 @@ def _in_one_line(show: Callable[..., None]) -> Callable[..., None]:
 
 
 def _say(sentence: str, code: int) -> int:
-    print(f"antiadv: {sentence}", file=sys.stderr)
+    """One line, without control codes and without the middle of a word that fills a screen."""
+    plain = "".join(c if c.isprintable() else "?" for c in sentence)
+    short = LONG_WORD.sub(r"\1…\2", plain)
+    print(f"antiadv: {short}", file=sys.stderr)
     return code
 
 

@@ -15,10 +15,13 @@ from functools import wraps
 from importlib import import_module
 from typing import ParamSpec, TypeVar
 
+from antiadv.core.errors import BadInput
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
 STOPPED, ENDED = 130, 143  # by Ctrl-C and by SIGTERM: 128 and the signal's number
+LARGEST = 2**63  # what torch and numpy can count to
 
 
 @contextmanager
@@ -44,13 +47,17 @@ def _quit(number: int, _: object) -> None:
 
 
 def verb(command: Callable[P, T]) -> Callable[P, T]:
-    """The same command: torch and the library are imported before it, and its results are kept apart."""
+    """The same command: torch and the library are imported before it, its numbers fit into 64 bits, and its results
+    are kept apart."""
 
     @wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> T:
         with stoppable_at_once():
             import_module("antiadv.report")  # which imports torch and most of the library
             from antiadv.cli import show
+        for name, value in kwargs.items():
+            if isinstance(value, int) and not -LARGEST <= value < LARGEST:
+                raise BadInput(f"--{name.replace('_', '-')} must be less than 2^63 in size; found {value}.")
         with show.apart():
             return command(*args, **kwargs)
 
