@@ -1,8 +1,23 @@
-"""`python -m antiadv`: the command line, where the script `antiadv` is not on the path."""
+"""The entry point of the command line: `antiadv`, and `python -m antiadv` where the script is not on the path.
+
+It imports next to nothing itself, so that Ctrl-C ends it in one line from the first moment on.
+"""
 
 import sys
 
-from antiadv.cli.__main__ import main
+from antiadv.cli.start import STOPPED, stoppable_at_once
+
+
+def main() -> int:
+    """Run the verb that the command line names; the exit code."""
+    try:
+        with stoppable_at_once():
+            from antiadv.cli.__main__ import main as run
+        return run()
+    except KeyboardInterrupt:
+        print("antiadv: stopped", file=sys.stderr)  # noqa: T201
+        return STOPPED
+
 
 if __name__ == "__main__":
     sys.exit(main())

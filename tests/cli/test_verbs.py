@@ -259,7 +259,7 @@ BAD = {
     "bad threat": ({"--threat": "8/255"}, "unknown threat '8/255'; known: linf, l2"),
     "bad number": ({"--threat": "linf:8/0"}, "'8/0' is not a number"),
     "no budget": ({"--threat": "linf:8/255,queries=0"}, "at least one query"),
-    "a budget beyond counting": ({"--threat": f"linf:8/255,queries={2**63}"}, "queries must be fewer than 2^63"),
+    "a budget beyond counting": ({"--threat": f"linf:8/255,queries={2**63}"}, "option queries must be less than 2^63"),
     "too little access": ({"--threat": "linf:8/255,access=labels"}, "pgd needs gradients; the threat grants labels"),
     "bad samples": ({"--samples": "many"}, "START:STOP, for example 0:100; found 'many'"),
     "no samples": ({"--samples": "5:5"}, "at least one"),

@@ -8,7 +8,7 @@ from typing import Literal
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antiadv.attacks import ATTACKS
@@ -44,7 +44,7 @@ words = st.text(st.characters(codec="ascii", min_codepoint=33, exclude_character
 )
 outers = st.builds(
     Outer,
-    steps=st.integers(),
+    steps=st.integers(1 - 2**63, 2**63 - 1),
     share=finite,
     on=st.booleans(),
     mode=st.sampled_from(["slow", "fast"]),
@@ -55,12 +55,14 @@ outers = st.builds(
 )
 
 
+@settings(deadline=None)  # other work on the machine may slow an example down
 @given(outers)
 def test_parse_and_text_are_inverses(value: Outer) -> None:
     assert spec.parse(spec.text(value), TOYS, "toy") == value
     assert spec.parse(spec.full(value), TOYS, "toy") == value
 
 
+@settings(deadline=None)
 @given(finite)
 def test_numbers_read_back_exactly(value: float) -> None:
     assert spec.number(spec.show_number(value)) == value
@@ -115,11 +117,33 @@ def test_defaults_are_left_out_or_filled_in() -> None:
         ("outer:steps=1,2", "not key=value"),
         ("outer:inner=(inner:size=2", "brackets"),
         ("outer:inner=(iner)", "did you mean inner"),
+        (f"outer:steps={2**63}", "2\\^63"),
+        (f"outer:steps={-(2**63)}", "2\\^63"),
+        (f"outer:steps=+{'9' * 5000}", "5000 digits"),
+        (f"outer:steps={'9_' * 2500}9", "2501 digits"),
+        (f"outer:path={'a' * 10_000}", "10,011"),
+        (f"outer:inner={'(' * 21}inner{')' * 21}", "at most 20 deep; found 21"),
+        ("(" * 400, "found 400"),
     ],
 )
 def test_what_cannot_be_read_is_said_in_one_sentence(text: str, says: str) -> None:
     with pytest.raises(BadSpec, match=says):
         spec.parse(text, TOYS, "toy")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("0" * 5000 + "7", 7), ("+7", 7), ("-0_7", -7), ("0", 0), ("-0", 0), (f"{2**63 - 1}", 2**63 - 1),
+     (f"{1 - 2**63}", 1 - 2**63)],
+    ids=["many zeros", "plus", "grouped", "zero", "minus zero", "largest", "smallest"],
+)  # fmt: skip
+def test_whole_numbers_that_can_be_read(text: str, value: int) -> None:
+    assert spec.parse(f"outer:steps={text}", TOYS, "toy").steps == value
+
+
+def test_brackets_may_be_nested_as_deep_as_is_said() -> None:
+    value = spec.parse("transfer:attack=(" * spec.DEEPEST + "pgd" + ")" * spec.DEEPEST, ATTACKS, "attack")
+    assert spec.parse(spec.text(value), ATTACKS, "attack") == value
 
 
 def test_threats() -> None:

@@ -1,5 +1,7 @@
 """The verbs, and what happens when one fails: one line and exit code 2 for bad input, 130 for Ctrl-C, 143 for SIGTERM.
 
+Verbs import torch and the library inside their commands, so that help and version are quick.
+
 antiadv demo | attack | evaluate | report | reproduce | verdict | theory | train | data import | list
 """
 
@@ -8,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 import signal
 import sys
 import threading
@@ -19,14 +22,15 @@ import typer
 
 import antiadv
 from antiadv import __version__
-from antiadv.cli import attack, catalogue, data, demo, evaluate, report, reproduce, show, theory, train, verdict
+from antiadv.cli import attack, catalogue, data, demo, evaluate, report, reproduce, start, theory, train, verdict
+from antiadv.cli.start import ENDED, STOPPED
 from antiadv.core.errors import AntiadvError
 
 # typer may stand on click or on a copy of its own: this is whichever it raises for a wrong command line
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
+LONG_WORD = re.compile(r"(\S{100})\S{300,}(\S{100})")
 HERE = Path(antiadv.__file__).parent
-STOPPED, ENDED = 130, 143  # by Ctrl-C, of which typer too makes this, and by SIGTERM: 128 and the signal's number
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 VERBS = {
@@ -41,7 +45,7 @@ VERBS = {
     "list": catalogue,
 }
 for _name, _verb in VERBS.items():
-    app.command(_name)(show.apart()(_verb.command))
+    app.command(_name)(start.verb(_verb.command))
 app.add_typer(data.app, name="data")
 
 
@@ -143,7 +147,10 @@ def _in_one_line(show: Callable[..., None]) -> Callable[..., None]:
 
 
 def _say(sentence: str, code: int) -> int:
-    print(f"antiadv: {sentence}", file=sys.stderr)
+    """One line, without control codes and without the middle of a word that fills a screen."""
+    plain = "".join(c if c.isprintable() else "?" for c in sentence)
+    short = LONG_WORD.sub(r"\1…\2", plain)
+    print(f"antiadv: {short}", file=sys.stderr)
     return code
 
 

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
-import torch
 import typer
-from PIL import Image, ImageOps, UnidentifiedImageError
-from torch import Tensor, nn
 
-from antiadv import attacks, data, defences, models
 from antiadv.cli import options, show
-from antiadv.core.door import check_shape
 from antiadv.core.errors import AntiadvError, BadInput, first_line
-from antiadv.evaluate import attack as confront
-from antiadv.evaluate.cell import make_threat
-from antiadv.evaluate.world import find_device
+
+if TYPE_CHECKING:
+    import numpy as np
+    from PIL import Image
+    from torch import Tensor, nn
 
 GAP, TALL = 4, 256  # pixels between the panels, and the least height of the side-by-side picture
+LARGEST = 8192  # pixels a side; what a network takes is far smaller
 
 
 def command(
@@ -33,7 +30,7 @@ def command(
     ] = None,
     target: Annotated[int | None, typer.Option("--target", help="The class to reach, for a targeted attack.")] = None,
     size: Annotated[
-        int | None, typer.Option("--size", min=1, help="Resize and crop to this many pixels first.")
+        int | None, typer.Option("--size", min=1, max=LARGEST, help="Resize and crop to this many pixels first.")
     ] = None,
     data: options.Data = "cifar10",
     out: Annotated[Path, typer.Option("--out", help="The folder for the pictures.")] = Path(),
@@ -43,6 +40,14 @@ def command(
     debug: options.Debug = False,
 ) -> None:
     """Attack one image: writes NAME.attacked.png and NAME.compared.png, and says what changed."""
+    import torch
+    from PIL import Image
+
+    from antiadv import attacks, defences, models
+    from antiadv.evaluate import attack as confront
+    from antiadv.evaluate.cell import make_threat
+    from antiadv.evaluate.world import find_device
+
     where = find_device(device)
     net = defences.wrap(defence, models.load(model).to(where))
     chosen = attacks.parse(attack)
@@ -51,6 +56,9 @@ def command(
         raise BadInput(f"the threat {asked} is targeted; say which class to reach with --target.")
     x = read_image(image, size).to(where)
     before = _probabilities(net, x)
+    for option, asked_for in (("--label", label), ("--target", target)):
+        if asked_for is not None and not 0 <= asked_for < len(before):
+            raise BadInput(f"{option} must be a class of the network, 0 … {len(before) - 1}; found {asked_for}.")
     if target is not None and target in (label, int(before.argmax())):
         raise BadInput(f"class {target} is what the picture is, or is taken for, already; give another --target.")
     goal = target if target is not None else label if label is not None else int(before.argmax())
@@ -98,6 +106,10 @@ def command(
 
 
 def _probabilities(net: nn.Module, x: Tensor) -> Tensor:
+    import torch
+
+    from antiadv.core.door import check_shape
+
     try:
         with torch.no_grad():
             s: Tensor = net(x)
@@ -117,6 +129,8 @@ def _probabilities(net: nn.Module, x: Tensor) -> Tensor:
 
 def _names(text: str, classes: int):  # type: ignore[no-untyped-def]
     """The name of the most likely class, or its number where the data set does not fit."""
+    from antiadv import data
+
     try:
         known = data.load(text).classes
     except BadInput:
@@ -126,6 +140,9 @@ def _names(text: str, classes: int):  # type: ignore[no-untyped-def]
 
 def read_image(path: Path, size: int | None) -> Tensor:
     """One picture as `[1, 3, H, W]` in [0, 1]."""
+    import numpy as np
+    from PIL import Image, ImageOps, UnidentifiedImageError
+
     try:
         with Image.open(path) as file:
             picture: Image.Image = file.convert("RGB")
@@ -139,15 +156,22 @@ def read_image(path: Path, size: int | None) -> Tensor:
 
 
 def from_bytes(pixels: np.ndarray) -> Tensor:
+    import torch
+
     return torch.from_numpy(pixels.copy()).permute(2, 0, 1).float() / 255
 
 
 def to_bytes(x: Tensor) -> np.ndarray:
+    import torch
+
     return (x.cpu() * 255).round().to(torch.uint8).permute(1, 2, 0).numpy()
 
 
 def side_by_side(x: np.ndarray, z: np.ndarray) -> Image.Image:
     """The image, the change stretched to the full range around grey, and the attacked image."""
+    import numpy as np
+    from PIL import Image
+
     change = z.astype(np.float64) - x
     middle = (127.5 + change * (127.5 / max(1.0, np.abs(change).max()))).astype(np.uint8)
     zoom = max(1, -(-TALL // x.shape[0]))

@@ -6,16 +6,14 @@ import inspect
 import math
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from antiadv import data, models
-from antiadv.attacks import ATTACKS
 from antiadv.cli import options, show
-from antiadv.core import spec
-from antiadv.defences import DEFENCES
-from antiadv.train import RECIPES
+
+if TYPE_CHECKING:
+    from antiadv.core import spec
 
 
 class Kind(StrEnum):
@@ -41,6 +39,10 @@ def command(
 
 def lines(kind: Kind) -> list[dict[str, str]]:
     """A line for each entry: columns by name."""
+    from antiadv import data, models
+    from antiadv.defences import DEFENCES
+    from antiadv.train import RECIPES
+
     if kind == Kind.models:
         return models.catalogue()
     if kind == Kind.attacks:
@@ -54,6 +56,8 @@ def lines(kind: Kind) -> list[dict[str, str]]:
 
 
 def _attacks() -> list[dict[str, str]]:
+    from antiadv.attacks import ATTACKS
+
     def line(name: str, cls: Any) -> dict[str, str]:
         attack = cls()
         norms = " ".join(sorted("linf" if p == math.inf else f"l{p:g}" for p in attack.norms))
@@ -64,6 +68,8 @@ def _attacks() -> list[dict[str, str]]:
 
 def _rest(factory: spec.Factory) -> dict[str, str]:
     """The options with their defaults, and the first line of what it says of itself."""
+    from antiadv.core import spec
+
     known: Mapping[str, spec.Parameter] = spec.parameters(factory)
     empty = inspect.Parameter.empty
     said = [k if p.default is empty else f"{k}={spec.show(p.default)}" for k, p in known.items()]

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from antiadv import data
-from antiadv.cli import options, show
+from antiadv.cli import options, show, start
 
 app = typer.Typer(no_args_is_help=True, help="Bring data sets in.")
 
@@ -19,7 +18,7 @@ def _data() -> None:
 
 
 @app.command("import")
-@show.apart()
+@start.verb
 def command(
     source: Annotated[
         Path, typer.Argument(help="An archive or a folder: CIFAR's, an .npz, ImageNet's validation set.")
@@ -27,11 +26,13 @@ def command(
     name: Annotated[
         str | None, typer.Option("--name", help="cifar10, cifar100, imagenet or nips2017, where it is not plain.")
     ] = None,
-    directory: Annotated[Path, typer.Option("--dir", help="Where data sets are kept.")] = data.DIRECTORY,
+    directory: Annotated[Path, typer.Option("--dir", help="Where data sets are kept.")] = options.DATA,
     json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
     """Recognise a data set, check it, and copy it to where `--data` looks for it."""
+    from antiadv import data
+
     written = data.import_source(source, directory, name)
     if json:
         show.print_json([str(path) for path in written])

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from antiadv.cli import options, show
-from antiadv.evaluate import Cell, Store, World, evaluate, make_cell
-from antiadv.report import report_of
-from antiadv.report.table import rows
+
+if TYPE_CHECKING:
+    from antiadv.evaluate import Cell, World
 
 MODEL, DEFENCE = "compact:trades", "anti_adversary"
 ATTACKS = (("square", "linf:8/255,queries=200"), ("pgd", "linf:8/255"), ("transfer", "linf:8/255"))
@@ -17,6 +18,8 @@ SAMPLES = range(100)
 
 def cells(world: World) -> list[Cell]:
     """A robust network, bare and behind the layer, under an attacker who asks, one with gradients, one with it all."""
+    from antiadv.evaluate import make_cell
+
     return [
         make_cell(model=MODEL, defence=defence, attack=attack, threat=threat, samples=SAMPLES, world=world)
         for attack, threat in ATTACKS
@@ -31,6 +34,10 @@ def command(
     debug: options.Debug = False,
 ) -> None:
     """Attack a robust network, bare and behind the anti-adversary layer, and compare. Run again: it resumes."""
+    from antiadv.evaluate import Store, World, evaluate
+    from antiadv.report import report_of
+    from antiadv.report.table import rows
+
     world, facts = World(device), Store(store)
     todo = cells(world)
     with show.progress(quiet=json) as tell:

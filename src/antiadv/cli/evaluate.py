@@ -8,10 +8,6 @@ from typing import Annotated
 import typer
 
 from antiadv.cli import options, show
-from antiadv.evaluate import Store, World, evaluate, make_cell, parse_runner
-from antiadv.evaluate.cell import LOOKS
-from antiadv.report import report_of
-from antiadv.report.table import bare_cell, rows
 
 
 def command(
@@ -25,7 +21,7 @@ def command(
     batch: options.Batch = 256,
     seed: options.Seed = 0,
     precision: options.Precision = "float32",
-    looks: options.Looks = LOOKS,
+    looks: options.Looks = options.LOOKS,
     compiled: options.Compiled = False,
     runner: options.Runner = "local",
     store: options.StoreFolder = Path("results"),
@@ -35,6 +31,10 @@ def command(
     debug: options.Debug = False,
 ) -> None:
     """Attack a classifier on a data set and store what happened to each sample. Run again to resume."""
+    from antiadv.evaluate import Store, World, evaluate, make_cell, parse_runner
+    from antiadv.report import report_of
+    from antiadv.report.table import bare_cell, rows
+
     carry_out = parse_runner(runner)
     world = World(device, compiled=compiled)
     options.check_here(world, precision, runner)

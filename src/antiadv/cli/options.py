@@ -1,14 +1,22 @@
-"""Options that several verbs share, each said once, and what is checked of them at the door."""
+"""Options that several verbs share, each said once, and what is checked of them at the door.
+
+`PRECISIONS`, `SPEEDS`, `LOOKS` and `DATA` repeat what the library has, so that help needs no torch; a test compares.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from antiadv.evaluate import World
-from antiadv.evaluate.precision import PRECISIONS
+if TYPE_CHECKING:
+    from antiadv.evaluate import World
+
+PRECISIONS = ("float32", "tf32", "half", "mixed")
+SPEEDS = ("auto", "compiled graph", "graph", "compiled", "eager")
+LOOKS = 10
+DATA = Path("~/.antiadv/data")
 
 Model = Annotated[
     str, typer.Option("--model", help="A network: compact:trades, wrn28-10:mart,path=FILE, my.module:make.")

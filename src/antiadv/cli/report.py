@@ -8,13 +8,8 @@ from typing import Annotated
 
 import typer
 
-from antiadv import experiments
 from antiadv.cli import options, reproduce, show
 from antiadv.core.errors import BadInput
-from antiadv.evaluate import Store
-from antiadv.experiments.networks import Source
-from antiadv.experiments.whole import whole
-from antiadv.report import folder, report
 
 
 def command(
@@ -39,6 +34,9 @@ def command(
     the checkpoints that were reproduced with. With --out: all of it, in a folder whose report.html opens in any
     browser, offline.
     """
+    from antiadv import experiments
+    from antiadv.report import report
+
     asked = list(experiments.EXPERIMENTS) if names == ["all"] else list(dict.fromkeys(names or []))
     if out is not None:
         _write(store, asked, networks, out, gallery, json)
@@ -60,6 +58,11 @@ def command(
 
 
 def _write(store: Path, names: list[str], networks: str, out: Path, images: int, json: bool) -> None:
+    from antiadv.evaluate import Store
+    from antiadv.experiments.networks import Source
+    from antiadv.experiments.whole import whole
+    from antiadv.report import folder
+
     made = whole(Store(store), names, images, Source(networks))
     files = folder.write(made, out)
     if json:

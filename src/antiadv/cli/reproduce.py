@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich import box
-from rich.table import Table
 
-from antiadv import experiments
 from antiadv.cli import options, show
 from antiadv.core.errors import BadInput
-from antiadv.evaluate import Cell, Store, World, evaluate, parse_runner
-from antiadv.experiments.fill import Filled, words
-from antiadv.experiments.networks import Source
-from antiadv.experiments.todo import Missing, as_stored, in_order, passes, resolve
-from antiadv.report.grid import count
+
+if TYPE_CHECKING:
+    from antiadv.evaluate import Cell, Store
+    from antiadv.experiments.fill import Filled
+    from antiadv.experiments.todo import Missing
 
 KEY = "ours [95 % interval] (the paper's); gains against the bare network, on the same samples"
 
@@ -50,6 +47,13 @@ def command(
 
     It resumes, and what is whole in any precision is not run again in another.
     """
+    from antiadv import experiments
+    from antiadv.evaluate import Store, World, evaluate, parse_runner
+    from antiadv.experiments.fill import words
+    from antiadv.experiments.networks import Source
+    from antiadv.experiments.todo import as_stored, in_order, passes, resolve
+    from antiadv.report.grid import count
+
     asked = list(experiments.EXPERIMENTS) if names == ["all"] else list(dict.fromkeys(names))
     source = Source(networks, None if directory is None else str(directory))
     layouts = {name: experiments.find(name).layout(source, samples) for name in asked}
@@ -77,6 +81,9 @@ def command(
 
 def print_filled(found: dict[str, Filled]) -> None:
     """Each table with its title, and below it what must be said of it, with every cell that is not stored."""
+    from rich import box
+    from rich.table import Table
+
     console = show.out()
     for filled in found.values():
         grid = filled.grid()
@@ -128,5 +135,7 @@ def _reasons(missing: Sequence[Missing]) -> list[dict[str, str]]:
 
 
 def _say_missing(missing: Sequence[Missing]) -> None:
+    from antiadv.report.grid import count
+
     for why, n in Counter(m.why for m in missing).items():
         show.out().print(f"{count(n, 'cell')} cannot be run here: {why}", soft_wrap=True)

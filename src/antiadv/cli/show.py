@@ -1,4 +1,7 @@
-"""What a person sees: tables on stdout, progress on stderr, so that `--json` output can be piped."""
+"""What a person sees: tables on stdout, progress on stderr, so that `--json` output can be piped.
+
+Only the verbs' functions import rich and the library, so that `antiadv --help` waits for neither.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +10,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
-from rich import box
-from rich.console import Console, Group
-from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.table import Table
-from rich.text import Text
+if TYPE_CHECKING:
+    from rich.console import Console
 
-from antiadv import attacks
-from antiadv.evaluate import Progress, Tally
-from antiadv.report.render import HEADINGS, fields, needed
-from antiadv.report.table import Row
+    from antiadv.evaluate import Progress, Tally
+    from antiadv.report.table import Row
 
 EVERY = 10.0  # seconds between plain lines where there is no terminal
 # said once where all rows agree
@@ -43,6 +40,8 @@ def apart() -> Iterator[None]:
 
 
 def out() -> Console:
+    from rich.console import Console
+
     file = _stdout()
     return Console(file=file, highlight=False, markup=False, emoji=False, width=None if file.isatty() else WIDE)
 
@@ -57,6 +56,11 @@ def _stdout() -> TextIO:
 
 def print_rows(rows: Sequence[Row], sentences: Sequence[str]) -> None:
     """What all rows share, once; the table of what differs; the verdict."""
+    from rich import box
+    from rich.table import Table
+
+    from antiadv.report.render import needed
+
     lines = [_named(row) for row in rows]
     asked = {*needed(rows), "budget"}
     names = [name for name in lines[0] if name in asked and any(line[name] for line in lines)]
@@ -76,6 +80,9 @@ def print_rows(rows: Sequence[Row], sentences: Sequence[str]) -> None:
 
 def _named(row: Row) -> dict[str, str]:
     """The columns of a row by name; of the threat, the ball and the budget: its access is the attack's unless said."""
+    from antiadv import attacks
+    from antiadv.report.render import HEADINGS, fields
+
     threat = row.cell.threat
     more = "" if threat.access == attacks.parse(row.cell.attack).access else f", access={threat.access}"
     said = dict(zip(HEADINGS, fields(row), strict=True)) | {"threat": f"{threat.ball}{more}"}
@@ -84,6 +91,8 @@ def _named(row: Row) -> dict[str, str]:
 
 
 def print_table(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
+    from rich.table import Table
+
     table = Table()
     for name in headings:
         table.add_column(name, overflow="fold")
@@ -95,6 +104,8 @@ def print_table(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> None
 @contextmanager
 def progress(quiet: bool = False) -> Iterator[Callable[[Progress], None] | None]:
     """On stderr: live lines on a terminal; elsewhere a plain line every ten seconds, or nothing when quiet."""
+    from rich.console import Console
+
     console = Console(stderr=True, highlight=False, markup=False, emoji=False)
     if console.is_terminal:
         with _live(console) as tell:
@@ -105,6 +116,12 @@ def progress(quiet: bool = False) -> Iterator[Callable[[Progress], None] | None]
 
 @contextmanager
 def _live(console: Console) -> Iterator[Callable[[Progress], None]]:
+    from rich.console import Group
+    from rich.live import Live
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+    from rich.text import Text
+
     cell, overall, more = (Text(overflow="ellipsis", no_wrap=True) for _ in range(3))
     cell.plain, bar, left = "planning", ProgressBar(width=20), _clock()
     line = Table.grid(padding=(0, 1))

@@ -7,9 +7,7 @@ from typing import Annotated
 
 import typer
 
-from antiadv import theory
 from antiadv.cli import options, show
-from antiadv.theory import figure
 
 
 def command(
@@ -20,6 +18,9 @@ def command(
     debug: options.Debug = False,
 ) -> None:
     """Try the paper's theory: each statement, what is computed, and whether it holds."""
+    from antiadv import theory
+    from antiadv.theory import figure
+
     if out is not None:
         figure.draw(out)  # before the table, so that a wrong name costs no reading
     found = list(theory.experiments())

@@ -6,14 +6,15 @@ import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from antiadv.cli import options, show
 from antiadv.core.errors import BadSpec
-from antiadv.train import SPEEDS, Progress, Settings, parse, train
+
+if TYPE_CHECKING:
+    from antiadv.train import Progress
 
 
 def command(
@@ -30,13 +31,17 @@ def command(
         Path | None, typer.Option("--start", help="Weights in place of the first of several phases.")
     ] = None,
     device: options.Device = None,
-    speed: Annotated[str, typer.Option("--speed", help=f"One of: {', '.join(SPEEDS)}.")] = "auto",
+    speed: Annotated[str, typer.Option("--speed", help=f"One of: {', '.join(options.SPEEDS)}.")] = "auto",
     json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
     """Train a network by a recipe. Killed and run again, it goes on from the last checkpoint."""
+    from antiadv.evaluate.world import find_device
+    from antiadv.train import SPEEDS, Settings, parse, train
+
     if speed not in SPEEDS:
         raise BadSpec(f"speed is one of {', '.join(SPEEDS)}; found {speed!r}")
+    find_device(device)  # refuses what cannot be used
     tell, say = _lines(quiet=json)
     card = train(
         parse(recipe),
@@ -63,6 +68,8 @@ def command(
 
 
 def _lines(quiet: bool) -> tuple[Callable[[Progress], None], Callable[[str], None]]:
+    from rich.console import Console
+
     console = Console(stderr=True, highlight=False, quiet=quiet)
 
     def tell(p: Progress) -> None:

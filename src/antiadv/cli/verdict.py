@@ -6,20 +6,15 @@ import dataclasses
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from antiadv import defences
 from antiadv.cli import options, show
-from antiadv.core.defence import Defence
 from antiadv.core.errors import BadInput
-from antiadv.core.threat import Access, parse_threat
-from antiadv.evaluate import Cell, Store, World, evaluate, make_cell
-from antiadv.evaluate.cell import parse_samples
-from antiadv.experiments.trial import Verdict, battery, cost, rounds, scaled
-from antiadv.report import report_of
-from antiadv.report.table import rows
+
+if TYPE_CHECKING:
+    from antiadv.evaluate import Cell
 
 FEW = 64  # samples
 
@@ -42,6 +37,15 @@ def command(
     debug: options.Debug = False,
 ) -> None:
     """Attack a model, bare and behind a defence, at three levels of access; show gains, warning signs, the verdict."""
+    from antiadv import defences
+    from antiadv.core.defence import Defence
+    from antiadv.core.threat import Access, parse_threat
+    from antiadv.evaluate import Store, World, evaluate, make_cell
+    from antiadv.evaluate.cell import parse_samples
+    from antiadv.experiments.trial import Verdict, battery, cost, rounds, scaled
+    from antiadv.report import report_of
+    from antiadv.report.table import rows
+
     start = time.monotonic()
     world, facts = World(device), Store(store)
     asked = world.data(data).ids[:FEW] if samples is None else parse_samples(samples)

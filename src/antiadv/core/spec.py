@@ -16,6 +16,7 @@ import dataclasses
 import difflib
 import functools
 import inspect
+import itertools
 import math
 import re
 import types
@@ -26,6 +27,8 @@ from typing import Any  # specs hold values of any option type; each is checked 
 from torch import nn
 
 from antiadv.core.errors import BadSpec
+
+LONGEST, DEEPEST, LARGEST = 10_000, 20, 2**63  # characters of a spec, brackets inside brackets, a whole number
 
 Factory = Callable[..., Any]
 Registry = Mapping[str, Factory]
@@ -79,6 +82,7 @@ def parameters(factory: Factory) -> Mapping[str, Parameter]:
 
 def read(text: str, registry: Registry, kind: str) -> Spec:
     """Text to Spec: the name is known, every option is known and has a value of its type; defaults are filled in."""
+    _check_size(text, kind)
     name, _, rest = text.strip().partition(":")
     if name not in registry:
         raise BadSpec(f"unknown {kind} {name!r}; {_known(name, registry)}")
@@ -194,7 +198,7 @@ def _value(text: str, annotation: Any, registry: Registry, kind: str, where: str
     if annotation is int:
         if not re.fullmatch(r"[+-]?\d+(_\d+)*", text):
             raise BadSpec(f"{where} is a whole number; found {text!r}")
-        return int(text)
+        return _whole(text, where)
     if annotation is float:
         try:
             return number(text)
@@ -203,6 +207,22 @@ def _value(text: str, annotation: Any, registry: Registry, kind: str, where: str
     if annotation is str:
         return _strip(text)
     return parse(_strip(text), registry, kind)
+
+
+def _check_size(text: str, kind: str) -> None:
+    """Refuse what no person writes, before Python's limits on digits and recursion are met."""
+    if len(text) > LONGEST:
+        raise BadSpec(f"the text of a {kind} has at most {LONGEST:,} characters; found {len(text):,}. Shorten it.")
+    depth = max(itertools.accumulate((c == "(") - (c == ")") for c in text), default=0)
+    if depth > DEEPEST:
+        raise BadSpec(f"brackets in a {kind} are nested at most {DEEPEST} deep; found {depth}. Leave some out.")
+
+
+def _whole(text: str, where: str) -> int:
+    digits = text.lstrip("+-").replace("_", "").lstrip("0") or "0"
+    if len(digits) > len(str(LARGEST)) or int(digits) >= LARGEST:
+        raise BadSpec(f"{where} must be less than 2^63 in size; found a number of {len(digits)} digits")
+    return -int(digits) if text.startswith("-") else int(digits)
 
 
 def _is_tuple(annotation: Any) -> bool:

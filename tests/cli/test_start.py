@@ -1,0 +1,150 @@
+"""How the package and the command start: public names load at first use, help needs no torch, and Ctrl-C during the
+imports ends the command in one line."""
+
+from __future__ import annotations
+
+import ast
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import antiadv
+from antiadv import data, train
+from antiadv.cli import options
+from antiadv.cli.__main__ import VERBS
+from antiadv.evaluate.cell import LOOKS
+from antiadv.evaluate.precision import PRECISIONS
+
+PATIENCE = 120.0
+SLOW = {"torch", "numpy", "scipy", "PIL", "safetensors", "matplotlib", "jinja2", "ray", "rich"}
+
+
+def python(code: str) -> str:
+    """What the code prints, run in a process of its own."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+# ---------------------------------------------------------------- the package
+
+
+def test_importing_the_package_imports_nothing_slow() -> None:
+    seen = set(python("import sys, antiadv; print(*sys.modules)").split())
+    assert not seen & {*SLOW, "typer", "click"}
+
+
+def test_the_library_in_use_imports_none_of_the_command_lines_packages() -> None:
+    seen = set(python("import sys, antiadv; antiadv.attack, antiadv.verdict; print(*sys.modules)").split())
+    assert "torch" in seen
+    assert not seen & {"typer", "click", "rich", "scipy", "matplotlib", "jinja2", "ray"}
+
+
+def test_the_package_costs_little_beyond_torch() -> None:
+    """In processor time, so that other work on the machine cannot break it: the whole of it, every name used, takes
+    less than torch does; the package alone next to nothing."""
+    code = (
+        "from time import process_time as now\n"
+        "a = now()\nimport torch\nb = now()\nimport antiadv\nc = now()\n"
+        "for name in antiadv.__all__: getattr(antiadv, name)\n"
+        "print(b - a, c - b, now() - c)"
+    )
+    torch, alone, every = map(float, python(code).split())
+    assert alone < 0.1
+    assert every < torch
+
+
+def test_names_are_declared_where_they_are_loaded_from() -> None:
+    """What type checkers read, `if TYPE_CHECKING`, is what is imported at first use."""
+    tree = ast.parse(Path(antiadv.__file__).read_text())
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    declared = {
+        alias.name: node.module for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+    assert sorted(declared) == sorted(antiadv.__all__)
+    loaded = {name: antiadv._HOMES.get(name) or antiadv._MODULES[name].rpartition(".")[0] for name in antiadv.__all__}
+    assert declared == loaded
+
+
+def test_every_public_name_can_be_listed_and_had() -> None:
+    assert {*antiadv.__all__, "__version__", "attacks", "defences"} <= set(dir(antiadv))
+    assert antiadv.models.load is not None
+    assert antiadv.data.load is data.load
+    assert antiadv.errors.BadSpec is antiadv.core.errors.BadSpec
+    assert antiadv.defences.DEFENCES["anti_adversary"] is antiadv.AntiAdversary
+    with pytest.raises(AttributeError, match="nothing_of_ours"):
+        antiadv.nothing_of_ours  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    "first",
+    ["import antiadv.evaluate", "from antiadv.report import table", "import antiadv.experiments.trial", "antiadv.Cell",
+     "from antiadv import *", "import antiadv.evaluate.store, antiadv.report.flags", "from antiadv import evaluate"],
+)  # fmt: skip
+def test_a_function_is_not_hidden_by_its_package(first: str) -> None:
+    """Whichever was imported first: `antiadv.evaluate` and `antiadv.report` are functions."""
+    code = f"import antiadv\n{first}\nprint(type(antiadv.evaluate).__name__, type(antiadv.report).__name__)"
+    assert python(code).split() == ["function", "function"]
+
+
+# ---------------------------------------------------------------- help
+
+
+def help_of(*words: str) -> tuple[str, set[str]]:
+    """The help, and the modules that were imported for it."""
+    code = (
+        "import sys, antiadv.__main__\n"
+        f"sys.argv = ['antiadv', *{list(words)}]\n"
+        "assert antiadv.__main__.main() == 0\n"
+        "print('\\0', *sys.modules)"
+    )
+    text, _, modules = python(code).partition("\0")
+    return text, set(modules.split())
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], [], ["data", "--help"], ["data", "import", "--help"]])
+def test_help_needs_no_torch(words: list[str]) -> None:
+    text, modules = help_of(*words)
+    assert text.strip()
+    assert not modules & SLOW
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_of_a_verb_lists_its_options_and_needs_no_torch(verb: str) -> None:
+    text, modules = help_of(verb, "--help")
+    assert "--json" in text
+    assert not modules & SLOW
+
+
+def test_what_help_repeats_is_what_the_library_has() -> None:
+    assert options.PRECISIONS == PRECISIONS
+    assert options.SPEEDS == train.SPEEDS
+    assert options.LOOKS == LOOKS
+    assert options.DATA == data.DIRECTORY
+
+
+# ---------------------------------------------------------------- Ctrl-C
+
+
+@pytest.mark.parametrize(("blow", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    "module", ["typer", "numpy", "torch._C", "torch.nn", "antiadv.core.ball", "antiadv.report.flags"]
+)
+@pytest.mark.skipif(sys.platform != "linux", reason="sends signals as a terminal and a batch system do")
+def test_a_signal_during_the_imports_is_one_line(module: str, blow: int, code: int) -> None:
+    """Python names each module on stderr when it is imported; the signal comes right after the one that is named."""
+    command = [sys.executable, "-X", "importtime", "-m", "antiadv", "list", "attacks"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        seen = (line.rpartition("|")[2].strip() for line in process.stderr)
+        reached = module in seen
+        process.send_signal(blow)
+        out, err = process.communicate(timeout=PATIENCE)
+    assert reached, f"{module} was never imported"
+    said = [line for line in err.splitlines() if not line.startswith("import time:")]
+    assert (process.returncode, out) == (code, "")
+    assert len(said) == 1, err
+    assert said[0].startswith("antiadv: ")
