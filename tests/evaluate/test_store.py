@@ -484,7 +484,7 @@ def test_a_report_names_records_without_their_cell_on_stderr_and_once(
 def test_leftovers_are_ignored_and_old_ones_swept(tmp_path: Path):
     store = fill(tmp_path, range(3))
     folder = tmp_path / CELL.key
-    old, new = folder / ".000003-000005-3.json.xz.aaaa.tmp", folder / ".000003-000005-3.json.xz.bbbb.tmp"
+    old, new = (folder / f".000003-000005-3.json.xz.{digit * 32}.tmp" for digit in "ab")
     for path in (old, new):
         path.write_bytes(b"half a fi")
     two_hours_ago = time.time() - 7200
