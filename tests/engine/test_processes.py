@@ -32,7 +32,7 @@ from tests.engine.misfits import Held, Kills, Locked, Noted, Poisons, Raises, Ro
 from tests.engine.test_crash import PATIENCE, ROOT, files
 from tests.evaluate.probes import MODEL, bands, cell, world
 
-ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}
+ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
 SAMPLES = range(60)
 ASKED = [cell("pgd:steps=3", SAMPLES, threat="linf:4/255"), cell("square:steps=8", SAMPLES, threat="linf:4/255")]
 JOBS = plan(ASKED[:1], lambda _: set(), 10)

@@ -137,11 +137,10 @@ def evaluate(
     jobs = plan(cells, store.done, shard)
     if keep_images:
         _miss_images(cells, store)
-    probes = check_fresh(cells, store, world)
     begun = dict.fromkeys(job.cell for job in jobs)
     for cell in begun:
         store.prepare(cell)  # before any work, so that none is lost to a store that cannot be written or read
-    for cell, probe in probes.items():
+    for cell, probe in check_fresh(cells, store, world).items():
         with contextlib.nullcontext() if cell in begun else contextlib.suppress(StoreUnwritable):
             store.keep_probe(cell, probe)
     count, failures = Count(jobs, progress), list[Failure]()
