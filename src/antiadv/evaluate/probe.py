@@ -83,7 +83,9 @@ class Asked:
         self.x = probe_images(world.data(data))
         self.images = f"sha256:{hashlib.sha256(self.x.numpy().tobytes()).hexdigest()}"
         self.error: BaseException | None = None  # why some image has no answer
-        self.answers = [self._ask() for _ in range(ASKS)]
+        self.answers: list[list[Row]] = []  # one row for each image, as often as it was asked
+        for _ in range(ASKS):
+            self.answers.append(self._ask())
 
     @property
     def probe(self) -> Probe:
@@ -137,9 +139,12 @@ class Asked:
         return [row if ok else None for row, ok in zip(s, fine, strict=True)]
 
     def _scores(self, x: Tensor) -> Tensor:
-        """As the judge asks; a network that draws from torch's own generator leaves it as it was."""
+        """As the judge asks. A network that draws from torch's own generators has other draws at each ask, and they are
+        left as they were."""
         cuda = [self.device] if self.device.type == "cuda" else []
         with torch.random.fork_rng(devices=cuda), torch.inference_mode(False), switched("float32", self.device):
+            for generator in (torch.default_generator, *(torch.cuda.default_generators[d.index] for d in cuda)):
+                generator.manual_seed(len(self.answers))
             return Eager().scores(self.network, x.to(self.device)).cpu().double()
 
 
