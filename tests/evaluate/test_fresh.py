@@ -4,6 +4,7 @@ file, a stopped server, edited images, labels and files are seen, and nothing th
 from __future__ import annotations
 
 import dataclasses
+import errno
 import http.server
 import json
 import os
@@ -313,6 +314,19 @@ def test_the_librarys_own_networks_need_no_warning(tmp_path: Path):
         warnings.simplefilter("error")
         evaluate([ours], tmp_path)
     assert probe.exists()
+
+
+def test_a_store_that_cannot_be_written_needs_no_probe_to_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    evaluate([CELL], tmp_path, world=world())
+    (tmp_path / CELL.key / "probe.json").unlink()
+
+    def full(fd: int) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.warns(UserWarning, match="could not be checked"):
+        evaluate([CELL], tmp_path, world=world())
+    assert [p.name for p in (tmp_path / CELL.key).iterdir() if "probe" in p.name] == []
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"digest": 1}', b"[" * 100_000, b"\xff"])
