@@ -15,7 +15,7 @@ import torch
 from antiadv import data
 from antiadv.core.errors import BadInput, BadSpec
 from antiadv.data import cifar, imported, unpickling
-from antiadv.data.dataset import digest
+from antiadv.data.dataset import Mapped, digest
 from tests.data import made
 from tests.data.made import Splits
 
@@ -123,7 +123,8 @@ def test_importing_again_replaces_and_leaves_nothing_behind(ten: Splits, tmp_pat
 def test_arrays_are_memory_mapped_and_not_shared(ten: Splits, tmp_path: Path) -> None:
     data.import_source(made.write_folder(made.binary_files("cifar10", ten), tmp_path / "source"), tmp_path / "data")
     dataset = data.load(f"cifar10:dir={tmp_path / 'data'}")
-    assert isinstance(dataset.pixels, np.memmap)
+    assert isinstance(dataset.pixels, Mapped)
+    assert isinstance(dataset.pixels.x, np.memmap)
     x, y = dataset.arrays()
     x[:], y[:] = 0, 0  # training may do as it likes with its copy
     assert_same(tmp_path / "data", "cifar10", {"test": ten["test"]})

@@ -15,7 +15,7 @@ from PIL import Image
 
 from antiadv import data
 from antiadv.core.errors import BadInput
-from antiadv.data.dataset import Bytes
+from antiadv.data.dataset import Bytes, Mapped
 from antiadv.data.imagenet import crop
 
 WNIDS = [f"n{i:08d}" for i in range(1000)]
@@ -167,7 +167,8 @@ def test_arrays_are_kept_as_they_are_and_memory_mapped(tmp_path: Path) -> None:
     np.save(tmp_path / "source" / "nips2017_y.npy", np.array([5, 999, 0]))
     assert [p.name for p in data.import_source(tmp_path / "source", tmp_path / "data")] == ["nips2017-test.json"]
     dataset = data.load(f"nips2017:dir={tmp_path / 'data'}")
-    assert isinstance(dataset.pixels, np.memmap)
+    assert isinstance(dataset.pixels, Mapped)
+    assert isinstance(dataset.pixels.x, np.memmap)
     assert np.array_equal(dataset.arrays()[0], x)
     assert dataset.labels([1, 0]).tolist() == [999, 5]
     for kept, other in (("labels", np.array([0, 999, 5])), ("images", 255 - x)):

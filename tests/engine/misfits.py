@@ -100,14 +100,19 @@ class Waits(Misfit):
 
 
 class Settled(Bands):
-    """Leaves its node's name in a folder, and begins when two nodes have; on the node `trap` it never begins."""
+    """Leaves its node's name in a folder, and begins when two nodes have; on the node `trap` it never begins.
+
+    The process that made it, which asks it for its probes, is no worker and does not wait.
+    """
 
     def __init__(self, folder: Path, trap: str = "") -> None:
         super().__init__()
-        self.folder, self.trap = folder, trap
+        self.folder, self.trap, self.maker = folder, trap, os.getpid()
         self.eval()
 
     def forward(self, x: Tensor) -> Tensor:
+        if os.getpid() == self.maker:
+            return super().forward(x)
         import ray
 
         node = ray.get_runtime_context().get_node_id()

@@ -96,17 +96,19 @@ def test_twenty_random_deaths_lose_nothing_but_what_was_in_flight(tmp_path: Path
 
 @pytest.mark.parametrize("count", [1, 4, 9])
 def test_killed_between_writing_and_renaming(tmp_path: Path, unbroken: list[list[Record]], count: int):
-    """The worst moment: the file lies beside, whole or not, and has no name yet. Files 1 and 2 describe the cells."""
+    """The worst moment: the file lies beside, whole or not, and has no name yet. Files 1 and 2 describe the cells,
+    files 3 and 4 hold the answers of their networks."""
     process = start(tmp_path, SHARD, "--die-in-write", count, "--keep-images")
     process.communicate(timeout=PATIENCE)
     assert process.returncode == -signal.SIGKILL
     assert len(list(tmp_path.rglob("*.tmp"))) == 1, "the file in flight"
-    assert len(files(tmp_path)) == max(0, (count - 3) // 2), "images first, then records: two files a shard"
+    assert len(files(tmp_path)) == max(0, (count - 5) // 2), "images first, then records: two files a shard"
     for part, whole in zip(read(tmp_path), unbroken, strict=True):
         assert part == whole[: len(part)]
     Store(tmp_path).cells()
     evaluate(asked(), tmp_path, shard=SHARD, world=world(), keep_images=True)
     assert read(tmp_path) == unbroken
+    assert not list(tmp_path.rglob("*.tmp")), "what the killed one left was taken away"
     for path in files(tmp_path):
         images = path.with_name(f"{path.name.partition('.')[0]}.safetensors")
         assert len(load_file(images)["samples"]) == SHARD, "no records without their images"

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -32,7 +32,7 @@ from tests.engine.misfits import Held, Kills, Locked, Noted, Poisons, Raises, Ro
 from tests.engine.test_crash import PATIENCE, ROOT, files
 from tests.evaluate.probes import MODEL, bands, cell, world
 
-ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}
+ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
 SAMPLES = range(60)
 ASKED = [cell("pgd:steps=3", SAMPLES, threat="linf:4/255"), cell("square:steps=8", SAMPLES, threat="linf:4/255")]
 JOBS = plan(ASKED[:1], lambda _: set(), 10)
@@ -418,11 +418,11 @@ def wait_for(process: subprocess.Popen[str], done: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def ends_with_one_line(process: subprocess.Popen[str], code: int) -> None:
+def ends_with_one_line(process: subprocess.Popen[str], code: int, before: Sequence[str] = ()) -> None:
     out, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, out) == (code, "")
     said = [line for line in err.splitlines() if "samples a minute" not in line]  # progress, where a machine is slow
-    assert said == ["antiadv: stopped; what was finished is kept, and the same command goes on from there"]
+    assert said == [*before, "antiadv: stopped; what was finished is kept, and the same command goes on from there"]
     end = time.monotonic() + PATIENCE
     while alive(process.pid):
         assert time.monotonic() < end, "workers have outlived their driver"

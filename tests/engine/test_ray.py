@@ -25,6 +25,7 @@ from antiadv.core.errors import BadInput, BadSpec, MissingExtra, Unfinished
 from antiadv.evaluate import Progress, Store, World, evaluate, parse_runner
 from antiadv.evaluate.cell import Job
 from antiadv.evaluate.plan import plan
+from antiadv.evaluate.probe import ASKS
 from antiadv.evaluate.work import TRIES, Failure, Work
 from tests.engine.misfits import Kills, Locked, Poisons, Settled, world_of
 from tests.engine.test_crash import files
@@ -260,7 +261,7 @@ def test_sigterm_ends_a_run_on_ray_with_one_line(tmp_path: Path):
     below = [Path("/proc", pid) for pid in offspring(str(process.pid))]
     reporting = [_bytes(p / "environ") for p in below if b"dashboard.py" in _bytes(p / "cmdline")]
     process.terminate()
-    ends_with_one_line(process, 143)
+    ends_with_one_line(process, 143, ["hello from the network"] * ASKS)  # for its probes, which are asked here
     assert reporting, "Ray's own, who would report its use to its makers"
     assert all(b"RAY_USAGE_STATS_ENABLED=0" in said.split(b"\0") for said in reporting)
 

@@ -9,6 +9,8 @@ import json
 import lzma
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +24,7 @@ from antiadv.attacks import ATTACKS
 from antiadv.attacks.white_box.apgd import APGD
 from antiadv.cli.__main__ import main
 from antiadv.core.errors import StoreMismatch, StoreUnwritable
+from antiadv.core.files import beside, sweep
 from antiadv.defences.anti_adversary import AntiAdversary
 from antiadv.evaluate import Store, evaluate
 from antiadv.evaluate.cell import FORMAT, Job
@@ -484,7 +487,7 @@ def test_a_report_names_records_without_their_cell_on_stderr_and_once(
 def test_leftovers_are_ignored_and_old_ones_swept(tmp_path: Path):
     store = fill(tmp_path, range(3))
     folder = tmp_path / CELL.key
-    old, new = folder / ".000003-000005-3.json.xz.aaaa.tmp", folder / ".000003-000005-3.json.xz.bbbb.tmp"
+    old, new = (folder / f".000003-000005-3.json.xz.{digit * 32}.tmp" for digit in "ab")
     for path in (old, new):
         path.write_bytes(b"half a fi")
     two_hours_ago = time.time() - 7200
@@ -496,6 +499,33 @@ def test_leftovers_are_ignored_and_old_ones_swept(tmp_path: Path):
     store.prepare(CELL)
     assert not old.exists(), "whoever begins to write removes it"
     assert new.exists(), "somebody may be writing it"
+
+
+def test_what_a_killed_process_left_is_swept_at_once_and_a_living_ones_is_not(tmp_path: Path):
+    path = tmp_path / "a.json"
+
+    def leave(pid: int) -> Path:
+        """What a process of this number would leave, were it killed in the middle of writing."""
+        with beside(path) as part:
+            left = part.with_name(part.name.replace(f"-{os.getpid()}-", f"-{pid}-"))
+            left.write_bytes(b"half a fi")
+            part.write_bytes(b"whole")
+        return left
+
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    left = leave(process.pid)
+    with beside(path) as part:
+        part.write_bytes(b"more")
+    assert left.exists(), "its process runs"
+    process.communicate(b"\n")
+    with beside(path) as part:
+        assert not left.exists()
+        part.write_bytes(b"last")
+    foreign = tmp_path / ".notes.tmp"
+    foreign.write_bytes(b"somebody's own")
+    os.utime(foreign, (0, 0))
+    sweep(tmp_path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".notes.tmp", "a.json"]
 
 
 def test_writing_leaves_no_leftovers(tmp_path: Path):

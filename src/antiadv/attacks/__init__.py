@@ -5,7 +5,9 @@ The folders are the access levels: decision_based < score_based < white_box < ad
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
+from pathlib import Path
 
 from antiadv.attacks.adaptive.adaptive import Adaptive
 from antiadv.attacks.adaptive.bpda import BPDA
@@ -28,6 +30,7 @@ from antiadv.attacks.white_box.fab import FAB
 from antiadv.attacks.white_box.pgd import PGD
 from antiadv.core import spec
 from antiadv.core.attack import Attack
+from antiadv.core.errors import BadInput
 
 ATTACKS: dict[str, Callable[..., Attack]] = {
     "pgd": PGD,
@@ -63,7 +66,28 @@ def full_text(attack: Attack) -> str:
     return f"{spec.full(attack)}@{'.'.join(map(str, _editions(attack)))}"
 
 
+def files_digest(attack: Attack) -> str:
+    """sha256 over the content of the files that it and its parts read, as it is now; empty where they read none."""
+    contents = [_content(path) for part in _parts(attack) for path in getattr(part, "files", ())]
+    whole = hashlib.sha256(b"".join(hashlib.sha256(content).digest() for content in contents))
+    return f"sha256:{whole.hexdigest()}" if contents else ""
+
+
+def _content(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise BadInput(
+            f"path={path} must name a file that the attack can read; found none ({error.strerror}). Make one first."
+        ) from error
+
+
 def _editions(attack: Attack) -> list[int]:
-    parts = spec.spec_of(attack).options.values()
-    inner = [p for value in parts for p in (value if isinstance(value, tuple) else (value,)) if isinstance(p, Attack)]
-    return [attack.edition, *(e for part in inner for e in _editions(part))]
+    return [part.edition for part in _parts(attack)]
+
+
+def _parts(attack: Attack) -> list[Attack]:
+    """The attack, and those it is made of, each before its own."""
+    options = spec.spec_of(attack).options.values()
+    inner = [p for value in options for p in (value if isinstance(value, tuple) else (value,)) if isinstance(p, Attack)]
+    return [attack, *(p for part in inner for p in _parts(part))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Annotated
 
@@ -51,9 +52,10 @@ def command(
         world=world,
     )
     facts = Store(store)
+    shown = dataclasses.replace(bare_cell(cell), samples=range(0))  # not run, but its row is shown: it must be as fresh
     with show.progress(quiet=json) as tell:
         evaluate(
-            [cell],
+            [shown, cell],
             facts,
             shard=shard,
             batch=batch,

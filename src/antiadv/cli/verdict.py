@@ -62,6 +62,9 @@ def command(
     ]
     stored = set.intersection(*(facts.done(cell) for cell in whole))
     first = next((i for i in asked if i not in stored), asked.stop)  # all before it is there from an earlier trial
+    evaluate(
+        [_of(cell, range(asked.start, first)) for cell in whole], facts, world=world
+    )  # runs nothing: asks the network
     with show.progress(quiet=json) as tell:
 
         def run(ids: Sequence[int]) -> None:

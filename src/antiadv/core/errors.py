@@ -5,7 +5,8 @@
     ├── BadSpec           unknown name or option; lists the known ones, nearest first
     ├── AccessDenied      the threat model does not grant this
     ├── BudgetSpent       more queries than the threat allows
-    ├── StoreMismatch     a file of the store is unreadable, truncated, edited, foreign or of another FORMAT
+    ├── StoreMismatch     a file of the store is unreadable, truncated, edited, foreign or of another FORMAT, or the
+    │                     network behind it has changed
     ├── StoreUnwritable   the disk is full, or the folder cannot be written
     ├── MissingExtra      an optional dependency is not installed; names the extra
     ├── Unfinished        some shards of an evaluation could not be done; names them, the others are stored

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from antiadv.core import spec
-from antiadv.core.errors import BadInput
+from antiadv.core.errors import BadInput, BadSpec
 from antiadv.data import cifar, imagenet, imported, own
 from antiadv.data.dataset import Dataset
 from antiadv.data.imported import DIRECTORY
@@ -36,9 +36,27 @@ def load(text: str) -> Dataset:
 
 
 def canonical(text: str) -> str:
-    """The normal form of a spec, without the folder: `cifar10` and `cifar10:dir=/data` are both `cifar10:test`."""
+    """The normal form of a spec, without the folder: `cifar10` and `cifar10:dir=/data` are both `cifar10:test`.
+
+    The name of a file stands in brackets where it would be read as something else without them.
+
+    >>> canonical("arrays:/data/mine.npz"), canonical("arrays:(/data/a=1,b.npz)")
+    ('arrays:mine.npz', 'arrays:(a=1,b.npz)')
+    """
     read = spec.read(text, DATASETS, "data set")
-    return f"{read.name}:{read.options['split'] if 'split' in read.options else Path(read.options['path']).name}"
+    if "path" not in read.options:
+        return f"{read.name}:{read.options['split']}"
+    name = Path(read.options["path"]).name
+    plain = name.replace("(", "%28").replace(")", "%29")  # for brackets that do not match, which have no text
+    forms = ((f"{read.name}:{said}", path) for path in (name, plain) for said in (path, f"({path})"))
+    return next(text for text, path in forms if _reads_as(text, path))
+
+
+def _reads_as(text: str, path: str) -> bool:
+    try:
+        return bool(spec.read(text, DATASETS, "data set").options["path"] == path)
+    except BadSpec:
+        return False
 
 
 def import_source(source: Path, directory: Path, name: str | None = None) -> list[Path]:

@@ -28,7 +28,7 @@ from PIL import Image
 
 from antiadv.core.errors import BadInput
 from antiadv.data import imported, pairs, unpickling
-from antiadv.data.dataset import Bytes, Dataset, Ints, digest
+from antiadv.data.dataset import Bytes, Dataset, Ints, Mapped, digest
 from antiadv.data.imported import Found
 
 Split = Literal["test", "train"]
@@ -109,12 +109,13 @@ def _load(name: str, split: Split, dir: str | None) -> Dataset:
     card = imported.read_card(directory, name, split)
     if card is not None:
         x, y = imported.read_arrays(directory, card)
+        pixels = Mapped.of(x, directory)  # before the digest: a change between the two is seen
         if digest(x, y) != kind.digest[split]:
             raise BadInput(
                 f"{imported.place(directory, name, split)} is not {kind.title} {split}: "
                 f"its digest is {digest(x, y)}, {kind.digest[split]} is due; import the set again"
             )
-        return Dataset(f"{name}:{split}", kind.classes, kind.digest[split], x, y)
+        return Dataset(f"{name}:{split}", kind.classes, kind.digest[split], pixels, y)
     how = f"import the full set with `antiadv data import SOURCE`, where SOURCE is {_accepted(kind)}"
     if (name, split) == ("cifar10", "test"):
         x, y = read_sample()

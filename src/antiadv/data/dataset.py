@@ -6,7 +6,9 @@
     dataset.arrays()           everything at hand, as uint8 [N, H, W, C] and int64 [N]: what training wants
 
 The pixels come from anything that takes an array of ids and gives uint8 images: an array, a memory map, or files that
-are opened when asked for (data/imagenet.py).
+are opened when asked for (data/imagenet.py). The digest is of what was read when the set was opened. What stays on the
+disk is compared with it again whenever it is read, and `check` does so without unpacking anything: an edited file is
+refused, never taken for the one that was opened.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -31,6 +33,15 @@ class Pixels(Protocol):
     """uint8 [N, H, W, C] for an integer array [N]; a numpy array is one."""
 
     def __getitem__(self, rows: Ints, /) -> Bytes: ...
+
+
+@runtime_checkable
+class Kept(Protocol):
+    """Pixels that stay on the disk, and can have changed there."""
+
+    def check(self, rows: Ints) -> None:
+        """Refuse those of these rows that are no longer what the digest was made of."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +72,11 @@ class Dataset:
     def labels(self, ids: Sequence[int] | Tensor | Ints) -> Tensor:
         return torch.from_numpy(self.truth[self._rows(ids)])
 
+    def check(self, ids: Sequence[int] | Tensor | Ints) -> None:
+        """Refuse samples that have changed on the disk since the set was opened or imported."""
+        if isinstance(self.pixels, Kept):
+            self.pixels.check(self._rows(ids))
+
     def arrays(self) -> tuple[Bytes, Ints]:
         return np.ascontiguousarray(self.pixels[np.arange(len(self))]), self.truth.copy()
 
@@ -82,3 +98,42 @@ def digest(x: Bytes, y: Ints) -> str:
         whole.update(np.ascontiguousarray(x[start : start + 1000]).data)
     whole.update(np.ascontiguousarray(y, dtype="<i8").data)
     return "sha256:" + whole.hexdigest()
+
+
+@dataclass(frozen=True, eq=False)
+class Mapped:
+    """A memory map as `Pixels`. Each image is compared with what it was when the map was opened."""
+
+    x: Bytes
+    where: str
+    marks: tuple[bytes, ...]
+
+    @classmethod
+    def of(cls, x: Bytes, where: object) -> Bytes | Mapped:
+        """The array itself where it is in memory already."""
+        return cls(x, str(where), tuple(map(_mark, x))) if isinstance(x, np.memmap) else x
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.x.shape
+
+    def __getitem__(self, rows: Ints, /) -> Bytes:
+        found = np.array(self.x[rows])  # what is checked is what is given: a map would be read twice
+        self._compare(rows, found)
+        return found
+
+    def check(self, rows: Ints) -> None:
+        for start in range(0, len(rows), 1000):
+            self[rows[start : start + 1000]]
+
+    def _compare(self, rows: Ints, found: Bytes) -> None:
+        changed = [int(row) for row, image in zip(rows, found, strict=True) if _mark(image) != self.marks[row]]
+        if changed:
+            raise BadInput(
+                f"sample {changed[0]} in {self.where} has changed since the set was opened. "
+                "Leave the file alone while it is in use, and run again."
+            )
+
+
+def _mark(image: Bytes) -> bytes:
+    return hashlib.sha256(np.ascontiguousarray(image).data).digest()[:8]

@@ -25,7 +25,7 @@ from PIL import Image
 
 from antiadv.core.errors import BadInput
 from antiadv.data import imported, pairs
-from antiadv.data.dataset import Bytes, Dataset, Ints, digest
+from antiadv.data.dataset import Bytes, Dataset, Ints, Mapped, digest
 from antiadv.data.imported import Found
 
 CLASSES = 1000
@@ -56,14 +56,21 @@ def _load(name: str, split: str, dir: str | None) -> Dataset:
     if "files" in card:
         files = Files(Path(card["root"]), tuple(card["files"]), tuple(card["sha256"]))
         labels = np.array(card["labels"], np.int64)
+        found = _list_digest(files.names, labels.tolist(), files.sha256)
+        if found != card["digest"]:
+            raise BadInput(
+                f"{imported.place(directory, name, split)} was edited: the digest of its files and labels is {found}, "
+                f"{card['digest']} is due; import the set again"
+            )
         return Dataset(f"{name}:{split}", tuple(card["classes"]), card["digest"], files, labels)
     x, y = imported.read_arrays(directory, card)
+    pixels = Mapped.of(x, directory)  # before the digest: a change between the two is seen
     if digest(x, y) != card["digest"]:
         raise BadInput(
             f"the arrays of {name}:{split} in {directory} have changed since they were imported: their digest is "
             f"{digest(x, y)}, {card['digest']} is due; import the set again"
         )
-    return Dataset(f"{name}:{split}", tuple(card["classes"]), card["digest"], x, y)
+    return Dataset(f"{name}:{split}", tuple(card["classes"]), card["digest"], pixels, y)
 
 
 @dataclass(frozen=True)
@@ -77,11 +84,18 @@ class Files:
     def __getitem__(self, rows: Ints, /) -> Bytes:
         out = np.empty((len(rows), SIDE, SIDE, 3), np.uint8)
         for place, row in enumerate(rows):
-            content = _read(self.root / self.names[row])
-            if _short_digest(content) != self.sha256[row]:
-                raise BadInput(f"{self.root / self.names[row]} has changed since it was imported; import the set again")
-            out[place] = crop(content, self.names[row])
+            out[place] = crop(self._content(int(row)), self.names[row])
         return out
+
+    def check(self, rows: Ints) -> None:
+        for row in rows:
+            self._content(int(row))
+
+    def _content(self, row: int) -> bytes:
+        content = _read(self.root / self.names[row])
+        if _short_digest(content) != self.sha256[row]:
+            raise BadInput(f"{self.root / self.names[row]} has changed since it was imported; import the set again")
+        return content
 
 
 def crop(content: bytes, name: str) -> Bytes:
@@ -132,22 +146,29 @@ def find(source: Path, name: str | None = None) -> list[Found | Listed]:
 def write(listed: Listed, directory: Path) -> Path:
     """The json of a set that stays where it is: every file with its class and its digest."""
     digests = tuple(_short_digest(_read(listed.root / file)) for file in listed.files)
-    whole = hashlib.sha256()
-    for file, label, value in zip(listed.files, listed.labels, digests, strict=True):
-        whole.update(f"{Path(file).name} {label} {value}\n".encode())
     return imported.write_card(
         imported.place(directory, listed.name, "test"),
         listed.name,
         "test",
         listed.classes,
         len(listed.files),
-        "sha256:" + whole.hexdigest(),
+        _list_digest(listed.files, listed.labels, digests),
         {"file": listed.root.name},
         root=str(listed.root),
         files=listed.files,
         labels=listed.labels,
         sha256=digests,
     )
+
+
+def _list_digest(files: Sequence[str], labels: Sequence[int], digests: Sequence[str]) -> str:
+    """Of every file its name, its class and the digest of its content."""
+    if not len(files) == len(labels) == len(digests):
+        raise BadInput(f"a list has {len(files)} files, {len(labels)} labels, {len(digests)} digests; import it again")
+    whole = hashlib.sha256()
+    for file, label, value in zip(files, labels, digests, strict=True):
+        whole.update(f"{Path(file).name} {label} {value}\n".encode())
+    return "sha256:" + whole.hexdigest()
 
 
 def _by_folder(source: Path, folders: Sequence[Path], name: str) -> Listed:

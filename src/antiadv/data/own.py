@@ -13,7 +13,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from antiadv.core.errors import BadInput
-from antiadv.data.dataset import Dataset, digest
+from antiadv.data.dataset import Dataset, Mapped, digest
 from antiadv.data.pairs import read_pairs
 
 
@@ -34,4 +34,5 @@ def arrays(path: str) -> Dataset:
     (pair,) = pairs
     if pair.y.min() < 0:
         raise BadInput(f"labels count from 0; found {pair.y.min()} in {source}. Number the classes from 0 on.")
-    return Dataset(f"arrays:{source.name}", (), digest(pair.x, pair.y), pair.x, pair.y)
+    pixels = Mapped.of(pair.x, source)  # before the digest: a change between the two is seen
+    return Dataset(f"arrays:{source.name}", (), digest(pair.x, pair.y), pixels, pair.y)

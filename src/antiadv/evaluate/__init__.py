@@ -19,11 +19,12 @@ from antiadv import attacks
 from antiadv.core.attack import Attack, check_attack, check_kind
 from antiadv.core.ball import Ball
 from antiadv.core.door import check_float
-from antiadv.core.errors import AntiadvError, BadInput, Interrupted
+from antiadv.core.errors import AntiadvError, BadInput, Interrupted, StoreUnwritable
 from antiadv.core.held import holding
 from antiadv.core.ledger import Ledger
 from antiadv.core.threat import Access, Threat
 from antiadv.evaluate.cell import LOOKS, Cell, Receipt, Record
+from antiadv.evaluate.fresh import check_fresh
 from antiadv.evaluate.meter import Meter, tallied
 from antiadv.evaluate.plan import make_cell, plan
 from antiadv.evaluate.progress import Count, Progress, Tally
@@ -150,6 +151,9 @@ def evaluate(
 ) -> None:
     """Run what is missing of these cells, and store it shard by shard. Stopped and called again, it goes on.
 
+    Before that, each network is asked about a few fixed images. Where its answers are not those of the network that
+    made what is stored, `StoreMismatch` is raised, and nothing is run (`evaluate/fresh.py`).
+
     `runner` says where: `"local"`, `"processes:4"`, `"ray"`, `"ray:ADDRESS"`. A shard that cannot be done is left out,
     and named by the `Unfinished` that is raised when all others are stored.
 
@@ -167,8 +171,12 @@ def evaluate(
     jobs = plan(cells, store.done, shard)
     if keep_images:
         _miss_images(cells, store)
-    for cell in dict.fromkeys(job.cell for job in jobs):
+    begun = dict.fromkeys(job.cell for job in jobs)
+    for cell in begun:
         store.prepare(cell)  # before any work, so that none is lost to a store that cannot be written or read
+    for cell, probe in check_fresh(cells, store, world).items():
+        with contextlib.nullcontext() if cell in begun else contextlib.suppress(StoreUnwritable):
+            store.keep_probe(cell, probe)
     count, failures = Count(jobs, progress), list[Failure]()
     work = Work(world, batch, keep_images, None if progress is None else count.asked)
     with contextlib.closing(_each(carry_out(work, jobs))) as results:

@@ -6,8 +6,8 @@
 
 The key covers all that decides a sample's fate: the specs with their defaults filled in, the digests of weights and
 images, the editions of attack and defence, the threat, the seed, the precision that searched (the judge's is always
-float32), the judge's looks where they are not ten, and FORMAT. The samples are not in it: they stand alone, so asking
-for ten thousand after a thousand is a resume, not a new cell.
+float32), the judge's looks where they are not ten, the content of a file that the attack reads, and FORMAT. The samples
+are not in it: they stand alone, so asking for ten thousand after a thousand is a resume, not a new cell.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ class Cell:
     """`weights` and `images` are digests; `make_cell` finds them, and a worker checks them against what it loads.
 
     `looks` is how often the judge looks at a randomised defence; for any other model it is LOOKS, and means nothing.
+    `files` is the digest of the files that the attack reads (QEBA's basis), empty where it reads none.
     """
 
     data: str
@@ -48,11 +49,17 @@ class Cell:
     seed: int = 0
     precision: str = "float32"
     looks: int = LOOKS
+    files: str = ""
 
     @property
     def own_looks(self) -> dict[str, int]:
         """The looks, where they are not LOOKS: what was stored before they could be chosen keeps its key."""
         return {} if self.looks == LOOKS else {"looks": self.looks}
+
+    @property
+    def own_files(self) -> dict[str, str]:
+        """The files, where there are any: so all other cells keep their keys."""
+        return {"files": self.files} if self.files else {}
 
     @property
     def identity(self) -> Identity:
@@ -68,6 +75,7 @@ class Cell:
             "seed": self.seed,
             "precision": self.precision,
             **self.own_looks,
+            **self.own_files,
         }
 
     @property
@@ -108,7 +116,10 @@ def read_threat(text: str) -> Threat:
 
 
 def normal_attack(attack: Attack | str) -> str:
-    return text(attacks.parse(attack) if isinstance(attack, str) else attack)
+    """Its text, which reads back as the same attack: a store could not be read otherwise."""
+    said = text(attacks.parse(attack) if isinstance(attack, str) else attack)
+    attacks.parse(said)
+    return said
 
 
 def parse_samples(said: str) -> range:

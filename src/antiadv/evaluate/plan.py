@@ -78,7 +78,8 @@ def make_cell(
     check_precision(precision)
     check_looks(looks)
     looks = looks if rolls else LOOKS
-    return Cell(data, dataset.digest, model, weights, normal, said, threat, samples, int(seed), precision, looks)
+    files = attacks.files_digest(attack)
+    return Cell(data, dataset.digest, model, weights, normal, said, threat, samples, int(seed), precision, looks, files)
 
 
 def plan(cells: Iterable[Cell], done: Callable[[Cell], Set[int]], shard: int) -> list[Job]:

@@ -146,18 +146,10 @@ def _agreement(*pairs: tuple[Look, Look]) -> float:
 
 
 def run_shard(job: Job, world: World, engine: Engine | None = None, watch: Watch | None = None) -> Result:
-    """One job, wherever it runs. The weights and images found here must be those the cell was planned with."""
+    """One job, wherever it runs. What is found here must be what the cell was planned with: `World.check`."""
     cell = job.cell
+    world.check(cell)
     dataset = world.data(cell.data)
-    if dataset.digest != cell.images:
-        raise BadInput(
-            f"the cell was planned with images {cell.images}; {cell.data} here has {dataset.digest}. Plan again."
-        )
-    if world.weights(cell.model) != cell.weights:
-        raise BadInput(
-            f"the cell was planned with weights {cell.weights}; {cell.model} here has {world.weights(cell.model)}. "
-            "Use the same file everywhere, or plan again."
-        )
     model = world.defended(cell.model, cell.defence)
     x, y = dataset.images(job.ids).to(world.device), dataset.labels(job.ids).to(world.device)
     ids = torch.tensor(job.ids)

@@ -1,6 +1,7 @@
 """The store: a folder of small immutable files, each written beside and renamed into place.
 
     root/<key>/cell.json                            what the cell is, in words and digests, with FORMAT
+    root/<key>/probe.json                           what its network answered to a few fixed images (`probe.py`)
     root/<key>/000000-000249-250.json.xz            250 records, samples 0 … 249: line 1 the header, line 2 the columns
     root/<key>/000000-000249-250.safetensors        the attacked images, on request
 
@@ -23,7 +24,6 @@ import json
 import lzma
 import os
 import re
-import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -36,11 +36,12 @@ from torch import Tensor
 from antiadv import data, models
 from antiadv.core import spec
 from antiadv.core.errors import AntiadvError, BadSpec, StoreMismatch, StoreUnwritable
-from antiadv.core.files import beside
+from antiadv.core.files import beside, sweep
 from antiadv.evaluate.cell import COLUMNS, FORMAT, Cell, Identity, Receipt, Record, key_of, read_threat
 from antiadv.evaluate.columns import columns_of, packed, records_of, unpacked
+from antiadv.evaluate.probe import Probe
 
-_RECORDS, _IMAGES = ".json.xz", ".safetensors"
+_RECORDS, _IMAGES, _PROBE = ".json.xz", ".safetensors", "probe.json"
 # as for text, whose bytes stand anywhere; the preset's dictionary of 64 MB takes longer to set up than to use
 _XZ = [{"id": lzma.FILTER_LZMA2, "preset": 9, "dict_size": 2**20, "lc": 4, "lp": 0, "pb": 0}]
 _NAME = re.compile(r"(\d{6,})-(\d{6,})-(\d+)" + re.escape(_RECORDS))
@@ -197,7 +198,31 @@ class Store:
                 "Read it with the version that wrote it, or use another store folder."
             ) from None
 
+    def probe(self, cell: Cell) -> Probe | None:
+        """What the cell's network answered to the probe images; None where an earlier version stored the cell."""
+        path = self.folder(cell) / _PROBE
+        if not path.exists():
+            return None
+        try:
+            said = json.loads(_content(path))
+            digest = said.pop("digest")
+            if digest != _digest(said, b"") or said["format"] != FORMAT or said["key"] != path.parent.name:
+                raise ValueError("it was edited, or is another cell's")
+            rows = tuple(None if row is None else tuple(map(float, row)) for row in said["scores"])
+            return Probe(str(said["images"]), rows)
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+            raise StoreMismatch(
+                f"{path} does not hold the answers of a network ({error}). Move its folder away, or name another one "
+                "with --store, and run again."
+            ) from None
+
     # ---------------------------------------------------------------- writing
+
+    def keep_probe(self, cell: Cell, probe: Probe) -> None:
+        folder = self.folder(cell)
+        said = {"format": FORMAT, "key": folder.name, "images": probe.images, "scores": probe.scores}
+        with self._writing():
+            _write(folder / _PROBE, _line({**said, "digest": _digest(said, b"")}) + b"\n")
 
     def append(self, cell: Cell, records: Sequence[Record], receipt: Receipt, images: Tensor | None = None) -> Path:
         """Store one shard. Images are written first, so that a file of records is never without its images."""
@@ -224,7 +249,7 @@ class Store:
             self._describe(cell, folder)
             if not os.access(folder, os.W_OK):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-            _sweep(folder)
+            sweep(folder)
         self.receipts(cell)
 
     def _describe(self, cell: Cell, folder: Path) -> None:
@@ -236,7 +261,7 @@ class Store:
         words = {"data": _portable_data(cell.data), "images": cell.images}
         words |= {"model": _portable(cell.model), "weights": cell.weights}
         words |= {"defence": cell.defence, "attack": cell.attack, "threat": str(cell.threat)}
-        whole = {**words, "seed": cell.seed, "precision": cell.precision, **cell.own_looks}
+        whole = {**words, "seed": cell.seed, "precision": cell.precision, **cell.own_looks, **cell.own_files}
         said = {"format": FORMAT, "key": folder.name, "cell": whole, "identity": cell.identity}
         lines = [f" {json.dumps(key)}: {json.dumps(value)}" for key, value in said.items()]
         _write(path, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
@@ -345,11 +370,3 @@ def _write(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _sweep(folder: Path, older_than: float = 3600.0) -> None:
-    """Remove what a killed writer left: nobody takes an hour between opening and renaming."""
-    for left in folder.glob(".*.tmp"):
-        with contextlib.suppress(OSError):
-            if time.time() - left.stat().st_mtime > older_than:
-                left.unlink()

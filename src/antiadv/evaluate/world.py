@@ -15,10 +15,11 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
-from antiadv import data, defences, models
+from antiadv import attacks, data, defences, models
 from antiadv.core.door import check_base
 from antiadv.core.errors import BadInput, BadSpec
 from antiadv.data.dataset import Dataset
+from antiadv.evaluate.cell import Cell
 from antiadv.evaluate.speed import Fast, engine
 
 
@@ -65,6 +66,7 @@ class World:
                 if any(t.is_meta for t in (*net.parameters(), *net.buffers())):
                     raise BadInput(f"{text} has no weights: some of it is on the device meta. Load them first.")
                 self._last = (text, net.to(self.device))
+                self._digests.pop(text, None)  # its file may have changed since it was loaded before
         return self._last[1]
 
     def check_name(self, text: str) -> None:
@@ -109,9 +111,31 @@ class World:
         return self._engine[2]
 
     def weights(self, text: str) -> str:
-        if text not in self._digests:
-            self._digests[text] = models.digest(self.model(text))
+        """The digest of what `model` gives now. A network in hand can be trained on between two calls."""
+        net = self.model(text)
+        if text in self._given or text not in self._digests:
+            self._digests[text] = models.digest(net)
         return self._digests[text]
+
+    def check(self, cell: Cell) -> None:
+        """The weights, images and files found here must be those the cell was planned with."""
+        dataset = self.data(cell.data)
+        if dataset.digest != cell.images:
+            raise BadInput(
+                f"the cell was planned with images {cell.images}; {cell.data} here has {dataset.digest}. Plan again."
+            )
+        weights = self.weights(cell.model)
+        if weights != cell.weights:
+            raise BadInput(
+                f"the cell was planned with weights {cell.weights}; {cell.model} here has {weights}. "
+                "Use the same file everywhere, or plan again."
+            )
+        files = attacks.files_digest(attacks.parse(cell.attack))
+        if files != cell.files:
+            raise BadInput(
+                f"the cell was planned with files {cell.files or 'of unknown content'}; {cell.attack} here reads "
+                f"{files}. Use the same file everywhere, or plan again."
+            )
 
     def data(self, text: str) -> Dataset:
         if text not in self._data:

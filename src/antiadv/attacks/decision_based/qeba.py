@@ -65,6 +65,11 @@ class Qeba:
                 f"path={self.path}. Write qeba:basis=pca,path=gradients.safetensors."
             )
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """What it reads: a cell's key has the digest of the content."""
+        return () if self.path is None else (self.path,)
+
     def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
         if x.ndim != 4:
             raise BadInput(f"qeba needs images [N, C, H, W]; found shape {tuple(x.shape)}. Reshape them.")
