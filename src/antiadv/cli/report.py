@@ -11,6 +11,7 @@ import typer
 from antiadv import experiments
 from antiadv.cli import options, reproduce, show
 from antiadv.core.errors import BadInput
+from antiadv.data import load
 from antiadv.evaluate import Store
 from antiadv.experiments.networks import Source
 from antiadv.experiments.whole import whole
@@ -30,6 +31,12 @@ def command(
     gallery: Annotated[
         int, typer.Option("--gallery", min=0, help="With --out: attack so many of the images at hand, and show them.")
     ] = 0,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--data", help="With --out: the images behind those kept, such as arrays:FILE; once for each set."
+        ),
+    ] = None,
     json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
@@ -37,14 +44,17 @@ def command(
 
     With the name of a table or figure: our numbers beside the paper's, and which cells are not stored; --networks names
     the checkpoints that were reproduced with. With --out: all of it, in a folder whose report.html opens in any
-    browser, offline.
+    browser, offline. Kept images are shown beside the clean ones of cifar10 and the other published sets; a file of
+    your own is opened only where --data names it. Nothing that the store names is loaded or run.
     """
     asked = list(experiments.EXPERIMENTS) if names == ["all"] else list(dict.fromkeys(names or []))
     if out is not None:
-        _write(store, asked, networks, out, gallery, json)
+        _write(store, asked, networks, out, gallery, data or [], json)
         return
     if gallery:
         raise BadInput("a gallery needs a folder to be written to; name one with --out.")
+    if data:
+        raise BadInput("--data names the images of a gallery, which needs a folder to be written to; add --out.")
     if asked:
         found = {name: experiments.filled(name, store, networks=networks) for name in asked}
         if json:
@@ -59,8 +69,8 @@ def command(
         show.print_rows(made.rows, made.sentences)
 
 
-def _write(store: Path, names: list[str], networks: str, out: Path, images: int, json: bool) -> None:
-    made = whole(Store(store), names, images, Source(networks))
+def _write(store: Path, names: list[str], networks: str, out: Path, images: int, data: list[str], json: bool) -> None:
+    made = whole(Store(store), names, images, Source(networks), [load(text) for text in data])
     files = folder.write(made, out)
     if json:
         show.print_json({"store": str(store), "files": [str(path) for path in files], **made.json()})

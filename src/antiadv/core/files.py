@@ -22,3 +22,8 @@ def beside(path: Path) -> Iterator[Path]:
     finally:
         with contextlib.suppress(OSError):  # it is the first that is told
             part.unlink()
+
+
+def first_line(error: BaseException) -> str:
+    """What a reader of files says is wrong, short enough for a sentence."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")[:300]
