@@ -21,6 +21,7 @@ import antiadv
 from antiadv import __version__
 from antiadv.cli import attack, catalogue, data, demo, evaluate, report, reproduce, show, theory, train, verdict
 from antiadv.core.errors import AntiadvError
+from antiadv.core.printable import printable
 
 # typer may stand on click or on a copy of its own: this is whichever it raises for a wrong command line
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
@@ -135,7 +136,7 @@ def _in_one_line(show: Callable[..., None]) -> Callable[..., None]:
 
     def warn(message: Warning | str, category: type[Warning], filename: str, *more: object) -> None:
         if Path(filename).is_relative_to(HERE):
-            print(f"antiadv: {' '.join(str(message).split())}", file=sys.stderr)
+            print(f"antiadv: {printable(' '.join(str(message).split()))}", file=sys.stderr)
         else:
             show(message, category, filename, *more)
 
@@ -143,7 +144,7 @@ def _in_one_line(show: Callable[..., None]) -> Callable[..., None]:
 
 
 def _say(sentence: str, code: int) -> int:
-    print(f"antiadv: {sentence}", file=sys.stderr)
+    print(f"antiadv: {printable(sentence)}", file=sys.stderr)
     return code
 
 

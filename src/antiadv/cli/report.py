@@ -11,6 +11,7 @@ import typer
 from antiadv import experiments
 from antiadv.cli import options, reproduce, show
 from antiadv.core.errors import BadInput
+from antiadv.core.printable import printable
 from antiadv.data import load
 from antiadv.evaluate import Store
 from antiadv.experiments.networks import Source
@@ -76,5 +77,5 @@ def _write(store: Path, names: list[str], networks: str, out: Path, images: int,
         show.print_json({"store": str(store), "files": [str(path) for path in files], **made.json()})
         return
     for sentence in (*made.summary, *made.absent):
-        show.out().print(sentence.replace("`", ""), soft_wrap=True)
+        show.out().print(printable(sentence).replace("`", ""), soft_wrap=True)
     show.out().print(f"{len(files)} files are written; open {files[0]} in a browser.", soft_wrap=True)

@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from antiadv import attacks
+from antiadv.core.printable import printable
 from antiadv.evaluate import Progress, Tally
 from antiadv.report.render import HEADINGS, fields, needed
 from antiadv.report.table import Row
@@ -42,9 +43,16 @@ def apart() -> Iterator[None]:
         _results.pop()
 
 
+class Plain(Console):
+    """A console that shows control codes in texts and does not obey them: names may come from a stranger's store."""
+
+    def render_str(self, text: str, **how: Any) -> Text:
+        return super().render_str("\n".join(map(printable, text.split("\n"))), **how)
+
+
 def out() -> Console:
     file = _stdout()
-    return Console(file=file, highlight=False, markup=False, emoji=False, width=None if file.isatty() else WIDE)
+    return Plain(file=file, highlight=False, markup=False, emoji=False, width=None if file.isatty() else WIDE)
 
 
 def print_json(value: Any) -> None:
@@ -71,7 +79,7 @@ def print_rows(rows: Sequence[Row], sentences: Sequence[str]) -> None:
         table.add_row(*(line[name] for name in names if name not in same))
     console.print(table)
     for sentence in sentences:
-        console.print(sentence, soft_wrap=True)
+        console.print(printable(sentence), soft_wrap=True)
 
 
 def _named(row: Row) -> dict[str, str]:
@@ -95,7 +103,7 @@ def print_table(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> None
 @contextmanager
 def progress(quiet: bool = False) -> Iterator[Callable[[Progress], None] | None]:
     """On stderr: live lines on a terminal; elsewhere a plain line every ten seconds, or nothing when quiet."""
-    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+    console = Plain(stderr=True, highlight=False, markup=False, emoji=False)
     if console.is_terminal:
         with _live(console) as tell:
             yield tell
@@ -170,7 +178,7 @@ def _rate(p: Progress) -> str:
 
 def _name(p: Progress) -> str:
     defence = "" if p.cell.defence == "none" else f" behind {p.cell.defence}"
-    return f"{p.cell.attack} on {p.cell.model}{defence}"
+    return printable(f"{p.cell.attack} on {p.cell.model}{defence}")
 
 
 def _alone(p: Progress) -> bool:
