@@ -23,6 +23,7 @@ import numpy as np
 from PIL import Image
 
 from antiadv.core.errors import BadInput
+from antiadv.core.files import first_line
 from antiadv.data import imported, pairs
 from antiadv.data.dataset import Bytes, Dataset, Ints, digest
 from antiadv.data.imported import Found
@@ -256,9 +257,9 @@ def _pair(pair: pairs.Pair, name: str, source: Path) -> Found:
 def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: a name that no file can have
         raise BadInput(
-            f"{path} was imported but cannot be read: {error.strerror}; put it back or import again"
+            f"{path} was imported but cannot be read: {first_line(error)}; put it back or import again"
         ) from error
 
 

@@ -202,7 +202,7 @@ class Store:
             raise StoreMismatch(f"{path} has format {number}; this version reads {FORMAT}. Use another store folder.")
         if key != path.parent.name:  # the cell's own key: see `folder`
             raise StoreMismatch(f"{path} belongs to another cell ({key}). Move it where it belongs.")
-        if digest != _digest(header, body) or rest or tuple(columns) != COLUMNS:
+        if digest != _digest(header, body) or rest or not isinstance(columns, dict) or tuple(columns) != COLUMNS:
             raise StoreMismatch(f"{path} was edited: it does not match its own digest. Delete it and run again.")
         records = self._records(path, columns, header.get("records"))
         if path.name != _name(records) + _RECORDS:

@@ -60,8 +60,9 @@ def kept(store: Store, rows: Sequence[Row] = (), sets: Sequence[Dataset] = ()) -
         how = f", searched in {cell.precision}" if cell.precision != "float32" else ""
         on = f"{said.model} behind {said.defence}, {said.data}{dice}{how}"
         try:
-            clean = opened[cell.images] if cell.images in opened else _published(cell)
-            found += _of_records(cell, path, clean, store.read(cell), on)
+            if cell.images not in opened:
+                opened[cell.images] = _published(cell)
+            found += _of_records(cell, path, opened[cell.images], store.read(cell), on)
         except AntiadvError as error:
             reasons.append(f"{cell.attack} on {on}: {str(error).removesuffix('.')}.")
     about = (
