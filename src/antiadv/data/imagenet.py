@@ -23,7 +23,6 @@ import numpy as np
 from PIL import Image
 
 from antiadv.core.errors import BadInput
-from antiadv.core.files import first_line
 from antiadv.data import imported, pairs
 from antiadv.data.dataset import Bytes, Dataset, Ints, digest
 from antiadv.data.imported import Found
@@ -258,9 +257,8 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except (OSError, ValueError) as error:  # ValueError: a name that no file can have
-        raise BadInput(
-            f"{path} was imported but cannot be read: {first_line(error)}; put it back or import again"
-        ) from error
+        said = getattr(error, "strerror", None) or error
+        raise BadInput(f"{path} was imported but cannot be read: {said}; put it back or import again") from error
 
 
 def _short_digest(content: bytes) -> str:
