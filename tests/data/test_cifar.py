@@ -250,8 +250,8 @@ def test_swapped_images_are_a_wrong_digest(ten: Splits, tmp_path: Path) -> None:
 def test_damaged_sheets(ten: Splits, tmp_path: Path) -> None:
     whole = made.npm_files(ten)
     for name, content, reason in (
-        ("test_batch.png", whole["test_batch.png"][:-500], "not a whole PNG"),
-        ("test_batch.png", b"text", "not a whole PNG"),
+        ("test_batch.png", whole["test_batch.png"][:-500], "cannot be read as a picture"),
+        ("test_batch.png", b"text", "cannot be read as a picture"),
         ("test_lables.json", b"[1, 2", "not a list of labels"),
         ("test_lables.json", b"[1, 2]", "20 images, its labels are int64 of shape"),
     ):

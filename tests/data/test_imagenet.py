@@ -231,5 +231,5 @@ def test_grey_images_and_palettes_become_colours() -> None:
 
 def test_what_is_no_image_is_one_sentence() -> None:
     for content in (b"text", plain(3, 300)[:-30]):
-        with pytest.raises(BadInput, match="x is not a whole image"):
+        with pytest.raises(BadInput, match="x cannot be read as a picture"):
             crop(content, "x")

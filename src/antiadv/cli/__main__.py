@@ -25,6 +25,7 @@ from antiadv import __version__
 from antiadv.cli import attack, catalogue, data, demo, evaluate, report, reproduce, start, theory, train, verdict
 from antiadv.cli.start import ENDED, STOPPED
 from antiadv.core.errors import AntiadvError
+from antiadv.core.printable import printable
 
 # typer may stand on click or on a copy of its own: this is whichever it raises for a wrong command line
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
@@ -139,7 +140,7 @@ def _in_one_line(show: Callable[..., None]) -> Callable[..., None]:
 
     def warn(message: Warning | str, category: type[Warning], filename: str, *more: object) -> None:
         if Path(filename).is_relative_to(HERE):
-            print(f"antiadv: {' '.join(str(message).split())}", file=sys.stderr)
+            print(f"antiadv: {printable(' '.join(str(message).split()))}", file=sys.stderr)
         else:
             show(message, category, filename, *more)
 
@@ -148,8 +149,7 @@ def _in_one_line(show: Callable[..., None]) -> Callable[..., None]:
 
 def _say(sentence: str, code: int) -> int:
     """One line, without control codes and without the middle of a word that fills a screen."""
-    plain = "".join(c if c.isprintable() else "?" for c in sentence)
-    short = LONG_WORD.sub(r"\1…\2", plain)
+    short = LONG_WORD.sub(r"\1…\2", printable(sentence))
     print(f"antiadv: {short}", file=sys.stderr)
     return code
 

@@ -141,15 +141,16 @@ def _names(text: str, classes: int):  # type: ignore[no-untyped-def]
 def read_image(path: Path, size: int | None) -> Tensor:
     """One picture as `[1, 3, H, W]` in [0, 1]."""
     import numpy as np
-    from PIL import Image, ImageOps, UnidentifiedImageError
+    from PIL import ImageOps
+
+    from antiadv.data.pictures import open_picture
 
     try:
-        with Image.open(path) as file:
-            picture: Image.Image = file.convert("RGB")
+        picture: Image.Image = open_picture(path, str(path)).convert("RGB")
     except FileNotFoundError:
         raise BadInput(f"no picture at {path}; give the path of a PNG or JPEG file.") from None
-    except (UnidentifiedImageError, OSError) as error:
-        raise BadInput(f"{path} cannot be read as a picture ({error}); give a PNG or JPEG file.") from None
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read ({error.strerror or error}); give a PNG or JPEG file.") from None
     if size is not None:
         picture = ImageOps.fit(picture, (size, size))
     return from_bytes(np.asarray(picture))[None]

@@ -25,6 +25,12 @@ def command(
     gallery: Annotated[
         int, typer.Option("--gallery", min=0, help="With --out: attack so many of the images at hand, and show them.")
     ] = 0,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--data", help="With --out: the images behind those kept, such as arrays:FILE; once for each set."
+        ),
+    ] = None,
     json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
@@ -32,17 +38,20 @@ def command(
 
     With the name of a table or figure: our numbers beside the paper's, and which cells are not stored; --networks names
     the checkpoints that were reproduced with. With --out: all of it, in a folder whose report.html opens in any
-    browser, offline.
+    browser, offline. Kept images are shown beside the clean ones of cifar10 and the other published sets; a file of
+    your own is opened only where --data names it. Nothing that the store names is loaded or run.
     """
     from antiadv import experiments
     from antiadv.report import report
 
     asked = list(experiments.EXPERIMENTS) if names == ["all"] else list(dict.fromkeys(names or []))
     if out is not None:
-        _write(store, asked, networks, out, gallery, json)
+        _write(store, asked, networks, out, gallery, data or [], json)
         return
     if gallery:
         raise BadInput("a gallery needs a folder to be written to; name one with --out.")
+    if data:
+        raise BadInput("--data names the images of a gallery, which needs a folder to be written to; add --out.")
     if asked:
         found = {name: experiments.filled(name, store, networks=networks) for name in asked}
         if json:
@@ -57,17 +66,19 @@ def command(
         show.print_rows(made.rows, made.sentences)
 
 
-def _write(store: Path, names: list[str], networks: str, out: Path, images: int, json: bool) -> None:
+def _write(store: Path, names: list[str], networks: str, out: Path, images: int, data: list[str], json: bool) -> None:
+    from antiadv.core.printable import printable
+    from antiadv.data import load
     from antiadv.evaluate import Store
     from antiadv.experiments.networks import Source
     from antiadv.experiments.whole import whole
     from antiadv.report import folder
 
-    made = whole(Store(store), names, images, Source(networks))
+    made = whole(Store(store), names, images, Source(networks), [load(text) for text in data])
     files = folder.write(made, out)
     if json:
         show.print_json({"store": str(store), "files": [str(path) for path in files], **made.json()})
         return
     for sentence in (*made.summary, *made.absent):
-        show.out().print(sentence.replace("`", ""), soft_wrap=True)
+        show.out().print(printable(sentence).replace("`", ""), soft_wrap=True)
     show.out().print(f"{len(files)} files are written; open {files[0]} in a browser.", soft_wrap=True)

@@ -39,11 +39,23 @@ def apart() -> Iterator[None]:
         _results.pop()
 
 
-def out() -> Console:
+def plain_console(**how: Any) -> Console:
+    """A console that shows control codes as text: names may come from a stranger's store."""
     from rich.console import Console
+    from rich.text import Text
 
+    from antiadv.core.printable import printable
+
+    class Plain(Console):
+        def render_str(self, text: str, **how: Any) -> Text:
+            return super().render_str("\n".join(map(printable, text.split("\n"))), **how)
+
+    return Plain(highlight=False, markup=False, emoji=False, **how)
+
+
+def out() -> Console:
     file = _stdout()
-    return Console(file=file, highlight=False, markup=False, emoji=False, width=None if file.isatty() else WIDE)
+    return plain_console(file=file, width=None if file.isatty() else WIDE)
 
 
 def print_json(value: Any) -> None:
@@ -75,7 +87,7 @@ def print_rows(rows: Sequence[Row], sentences: Sequence[str]) -> None:
         table.add_row(*(line[name] for name in names if name not in same))
     console.print(table)
     for sentence in sentences:
-        console.print(sentence, soft_wrap=True)
+        console.print(printable(sentence), soft_wrap=True)
 
 
 def _named(row: Row) -> dict[str, str]:
@@ -104,9 +116,7 @@ def print_table(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> None
 @contextmanager
 def progress(quiet: bool = False) -> Iterator[Callable[[Progress], None] | None]:
     """On stderr: live lines on a terminal; elsewhere a plain line every ten seconds, or nothing when quiet."""
-    from rich.console import Console
-
-    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+    console = plain_console(stderr=True)
     if console.is_terminal:
         with _live(console) as tell:
             yield tell
@@ -187,7 +197,7 @@ def _rate(p: Progress) -> str:
 
 def _name(p: Progress) -> str:
     defence = "" if p.cell.defence == "none" else f" behind {p.cell.defence}"
-    return f"{p.cell.attack} on {p.cell.model}{defence}"
+    return printable(f"{p.cell.attack} on {p.cell.model}{defence}")
 
 
 def _alone(p: Progress) -> bool:

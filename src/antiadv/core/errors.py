@@ -82,3 +82,12 @@ def first_line(error: BaseException) -> str:
     ("KeyError: 'mine'", 'RuntimeError: one')
     """
     return f"{type(error).__name__}: {(str(error).strip() or 'no message').splitlines()[0].rstrip('.')}"
+
+
+def reason(error: BaseException) -> str:
+    """What a reader of files says is wrong, short enough for a sentence.
+
+    >>> reason(ValueError("no header\\nat byte 3")), reason(EOFError())
+    ('no header', 'EOFError')
+    """
+    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")[:300]

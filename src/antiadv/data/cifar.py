@@ -12,26 +12,29 @@ is the index in that order: data_batch_1 to 5 one after the other for training, 
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
 import json
 import tarfile
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Literal  # Any: what a pickle or a json file holds
+from typing import IO, BinaryIO, Literal, cast
 
 import numpy as np
 from PIL import Image
 
-from antiadv.core.errors import BadInput
+from antiadv.core.bounds import Limited, too_large, unpacked
+from antiadv.core.errors import BadInput, reason
 from antiadv.data import imported, pairs, unpickling
 from antiadv.data.dataset import Bytes, Dataset, Ints, Mapped, digest
 from antiadv.data.imported import Found
+from antiadv.data.pictures import open_picture
 
 Split = Literal["test", "train"]
+GZIP = b"\x1f\x8b"  # how such a file begins
 
 
 @dataclass(frozen=True)
@@ -230,17 +233,29 @@ def _checked(kind: Kind, split: str, x: Bytes, y: Ints, origin: Mapping[str, str
 
 def _archive_files(source: Path) -> dict[str, bytes]:
     """The known files of an archive, by their last name; read in one pass, since a gzip stream only runs forwards."""
+    size = source.stat().st_size
+    most = unpacked(size)
     try:
-        with tarfile.open(source) as archive:
-            return {
-                Path(member.name).name: file.read()
-                for member in archive
-                if Path(member.name).name in KNOWN and _plausible(member.size) and (file := archive.extractfile(member))
-            }
-    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+        with source.open("rb") as file:
+            packed = file.read(2) == GZIP
+            file.seek(0)
+            plain = gzip.GzipFile(fileobj=file) if packed else file
+            limited = cast(IO[bytes], Limited(cast(BinaryIO, plain), most, too_large(source, size, most + 1)))
+            with tarfile.open(fileobj=limited, mode="r|") as archive:  # forwards only, as a gzip stream runs
+                return {
+                    Path(member.name).name: found.read()
+                    for member in archive
+                    if Path(member.name).name in KNOWN
+                    and member.isreg()  # a link names what may lie anywhere
+                    and _plausible(member.size)
+                    and (found := archive.extractfile(member))
+                }
+    except BadInput:
+        raise
+    except Exception as error:  # TarError, EOFError, OSError, zlib.error, and ValueError of an impossible header
         due = PUBLISHED_MD5.get(source.name)
         note = f", md5 {_md5(source)} where {due} is published" if due else ""
-        raise BadInput(f"{source} is truncated or damaged ({error}{note}); get the file again") from error
+        raise BadInput(f"{source} is truncated or damaged ({reason(error)}{note}); get the file again") from error
 
 
 def _folder_files(source: Path) -> dict[str, bytes]:
@@ -253,14 +268,14 @@ def _folder_files(source: Path) -> dict[str, bytes]:
 
 def _plausible(size: int) -> bool:
     """No file of these sets is larger than 154 MB; anything much larger is something else."""
-    return size < 2**28
+    return 0 <= size < 2**28
 
 
 def _is_archive(source: Path) -> bool:
     if not source.is_file():
         return False
     with source.open("rb") as file:
-        return file.read(2) == b"\x1f\x8b" or source.suffix == ".tar"
+        return file.read(2) == GZIP or source.suffix == ".tar"
 
 
 def _md5(source: Path) -> str:
@@ -289,9 +304,13 @@ def _batch(name: str, content: bytes, key: bytes) -> tuple[Bytes, Ints]:
     if not isinstance(batch, dict) or not {b"data", key} <= set(batch):
         raise BadInput(f"{name} is a pickle, but not a CIFAR batch: it needs 'data' and {key.decode()!r}")
     x, y = batch[b"data"], batch[key]
-    if not isinstance(x, unpickling.Array) or not isinstance(y, list) or not all(isinstance(label, int) for label in y):
+    if not isinstance(x, unpickling.Array) or not isinstance(y, list) or not all(_is_label(label) for label in y):
         raise BadInput(f"{name} is a pickle, but its 'data' is no array or its {key.decode()!r} no list of numbers")
     return x.pixels(name), np.array(y, np.int64)
+
+
+def _is_label(said: object) -> bool:
+    return type(said) is int and 0 <= said < 256
 
 
 def _binary(label_bytes: int) -> Callable[[Mapping[str, bytes]], tuple[Bytes, Ints]]:
@@ -311,21 +330,17 @@ def _sheets(files: Mapping[str, bytes]) -> tuple[Bytes, Ints]:
     (labels,) = (name for name in files if name.endswith(".json"))
     try:
         y = np.array(json.loads(files[labels]))
-    except ValueError as error:
-        raise BadInput(f"{labels} is not a list of labels: {error}; get the package again") from error
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{labels} is not a list of labels: {reason(error)}; get the package again") from error
     x = np.concatenate(images)
     return x, pairs.as_labels(y, len(x), labels)
 
 
 def _sheet(name: str, content: bytes) -> Bytes:
-    try:
-        image = Image.open(io.BytesIO(content))
-        pixels = np.asarray(image)
-    except (OSError, SyntaxError, zlib.error) as error:
-        raise BadInput(f"{name} is not a whole PNG image: {error}; get the package again") from error
+    image = open_picture(content, name)
     if image.mode != "RGB" or image.width != 1024:
         raise BadInput(f"{name} is {image.mode}, {image.width} wide; a sheet is RGB with one image per row, 1024 wide")
-    return pixels.reshape(-1, 32, 32, 3)
+    return np.asarray(image).reshape(-1, 32, 32, 3)
 
 
 TRAIN_10, TEST_10 = tuple(f"data_batch_{i}" for i in range(1, 6)), ("test_batch",)

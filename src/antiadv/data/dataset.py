@@ -62,8 +62,8 @@ class Dataset:
         return range(len(self))
 
     def called(self, label: int) -> str:
-        """The name of a class, or its number where the set has no names."""
-        return self.classes[label] if self.classes else f"class {label}"
+        """The name of a class, or its number where the set has none for it."""
+        return self.classes[label] if 0 <= label < len(self.classes) else f"class {label}"
 
     def images(self, ids: Sequence[int] | Tensor | Ints) -> Tensor:
         x = torch.from_numpy(np.ascontiguousarray(self.pixels[self._rows(ids)]))

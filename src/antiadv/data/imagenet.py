@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import io
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal  # Any: what a json file holds
 
 import numpy as np
 from PIL import Image
@@ -27,6 +26,7 @@ from antiadv.core.errors import BadInput
 from antiadv.data import imported, pairs
 from antiadv.data.dataset import Bytes, Dataset, Ints, Mapped, digest
 from antiadv.data.imported import Found
+from antiadv.data.pictures import check_size, open_picture
 
 CLASSES = 1000
 SIDE, SHORTER = 224, 256
@@ -54,8 +54,7 @@ def _load(name: str, split: str, dir: str | None) -> Dataset:
             "a folder of 1,000 wnid folders, a folder of images with a csv, or an .npy pair"
         )
     if "files" in card:
-        files = Files(Path(card["root"]), tuple(card["files"]), tuple(card["sha256"]))
-        labels = np.array(card["labels"], np.int64)
+        files, labels = _listed(card, imported.place(directory, name, split))
         found = _list_digest(files.names, labels.tolist(), files.sha256)
         if found != card["digest"]:
             raise BadInput(
@@ -71,6 +70,21 @@ def _load(name: str, split: str, dir: str | None) -> Dataset:
             f"{digest(x, y)}, {card['digest']} is due; import the set again"
         )
     return Dataset(f"{name}:{split}", tuple(card["classes"]), card["digest"], pixels, y)
+
+
+def _listed(card: Mapping[str, Any], place: Path) -> tuple[Files, Ints]:
+    """The files and labels of a card, as many of each as it counts, and of the types they must have."""
+    lists: list[Any] = [card.get(key) for key in ("files", "sha256", "labels")]
+    kinds = zip(lists, (str, str, int), strict=True)
+    fits = isinstance(card.get("root"), str) and all(isinstance(part, list) for part in lists)
+    if not fits or not all(len(part) == card["count"] and {*map(type, part)} == {kind} for part, kind in kinds):
+        raise BadInput(f"{place} does not list as many files, digests and labels as it counts; import the set again")
+    names, digests, labels = lists
+    if min(labels) < 0 or max(labels) >= CLASSES:
+        raise BadInput(
+            f"{place} has labels from {min(labels)} to {max(labels)}; 0 to 999 are due. Import the set again"
+        )
+    return Files(Path(card["root"]), tuple(names), tuple(digests)), np.array(labels, np.int64)
 
 
 @dataclass(frozen=True)
@@ -100,12 +114,10 @@ class Files:
 
 def crop(content: bytes, name: str) -> Bytes:
     """An encoded image to uint8 [224, 224, 3]: shorter side to 256 (bilinear), then the centre."""
-    try:
-        image = Image.open(io.BytesIO(content)).convert("RGB")
-    except (OSError, SyntaxError) as error:
-        raise BadInput(f"{name} is not a whole image: {error}; get the file again") from error
+    image = open_picture(content, name).convert("RGB")
     if image.size != (SIDE, SIDE):
         width, height = (side * SHORTER // min(image.size) for side in image.size)
+        check_size(width, height, f"{name}, resized,")
         image = image.resize((width, height), Image.Resampling.BILINEAR)
         left, top = round((width - SIDE) / 2), round((height - SIDE) / 2)
         image = image.crop((left, top, left + SIDE, top + SIDE))
@@ -265,10 +277,9 @@ def _pair(pair: pairs.Pair, name: str, source: Path) -> Found:
 def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
-    except OSError as error:
-        raise BadInput(
-            f"{path} was imported but cannot be read: {error.strerror}; put it back or import again"
-        ) from error
+    except (OSError, ValueError) as error:  # ValueError: a name that no file can have
+        said = getattr(error, "strerror", None) or error
+        raise BadInput(f"{path} was imported but cannot be read: {said}; put it back or import again") from error
 
 
 def _short_digest(content: bytes) -> str:

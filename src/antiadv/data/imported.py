@@ -18,7 +18,7 @@ from typing import Any, BinaryIO  # Any: what a json file holds
 
 import numpy as np
 
-from antiadv.core.errors import BadInput
+from antiadv.core.errors import BadInput, reason
 from antiadv.core.files import beside
 from antiadv.data.dataset import Bytes, Ints
 
@@ -90,14 +90,22 @@ def read_card(directory: Path, name: str, split: str) -> dict[str, Any] | None:
     if not card.exists():
         return None
     try:
-        content: dict[str, Any] = json.loads(card.read_text())
-    except (OSError, ValueError) as error:
+        content: dict[str, Any] = json.loads(card.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
         raise BadInput(f"{card} cannot be read: {error}; import the set again") from error
+    if not isinstance(content, dict):
+        raise BadInput(f"{card} does not describe a data set; import the set again")
     missing = {"format", "name", "split", "count", "digest", "classes"} - set(content)
     if missing:
         raise BadInput(f"{card} does not say its {', '.join(sorted(missing))}; import the set again")
     if content["format"] != FORMAT:
         raise BadInput(f"{card} has format {content['format']}, this version reads {FORMAT}; import the set again")
+    count, classes = content["count"], content["classes"]
+    named = isinstance(classes, list) and all(isinstance(said, str) for said in classes)
+    if (content["name"], content["split"]) != (name, split) or type(count) is not int or count < 1 or not named:
+        raise BadInput(f"{card} does not describe {name}:{split} with its count and classes; import the set again")
+    if not isinstance(content["digest"], str):
+        raise BadInput(f"{card} does not give its digest as a text; import the set again")
     return content
 
 
@@ -106,9 +114,15 @@ def read_arrays(directory: Path, card: Mapping[str, Any]) -> tuple[Bytes, Ints]:
     path = place(directory, card["name"], card["split"])
     try:
         x = np.load(path.with_suffix(".images.npy"), mmap_mode="r", allow_pickle=False)
-        y = np.load(path.with_suffix(".labels.npy"), allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise BadInput(f"the arrays beside {path} cannot be read: {error}; import the set again") from error
-    if x.dtype != np.uint8 or x.ndim != 4 or y.dtype != np.int64 or not len(x) == len(y) == card["count"]:
+        y = np.load(path.with_suffix(".labels.npy"), mmap_mode="r", allow_pickle=False)
+    except Exception as error:  # of a damaged header: ValueError, EOFError, OverflowError, MemoryError, SyntaxError …
+        raise BadInput(f"the arrays beside {path} cannot be read: {reason(error)}; import the set again") from error
+    if (
+        x.dtype != np.uint8
+        or x.ndim != 4
+        or y.dtype != np.int64
+        or y.ndim != 1
+        or not len(x) == len(y) == card["count"]
+    ):
         raise BadInput(f"the arrays beside {path} are not {card['count']} images and labels; import the set again")
-    return x, y
+    return x, np.array(y)

@@ -16,6 +16,8 @@ from antiadv.core.errors import BadInput
 from antiadv.data.dataset import Dataset, Mapped, digest
 from antiadv.data.pairs import read_pairs
 
+MOST_CLASSES = 2**31  # a label beyond it is no class of any network
+
 
 def arrays(path: str) -> Dataset:
     """Images and labels of your own, in an .npz or a folder with two .npy files."""
@@ -34,5 +36,7 @@ def arrays(path: str) -> Dataset:
     (pair,) = pairs
     if pair.y.min() < 0:
         raise BadInput(f"labels count from 0; found {pair.y.min()} in {source}. Number the classes from 0 on.")
+    if pair.y.max() >= MOST_CLASSES:
+        raise BadInput(f"labels count from 0; found {pair.y.max()} in {source}. Number the classes from 0 on.")
     pixels = Mapped.of(pair.x, source)  # before the digest: a change between the two is seen
     return Dataset(f"arrays:{source.name}", (), digest(pair.x, pair.y), pixels, pair.y)

@@ -11,15 +11,14 @@ own set they may have one channel too.
 from __future__ import annotations
 
 import re
-import zipfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from antiadv.core.errors import BadInput
+from antiadv.core.bounds import check_zip
+from antiadv.core.errors import BadInput, reason
 from antiadv.data.dataset import Bytes, Ints
 
 ROLES = {"x": "images", "images": "images", "image": "images", "data": "images"}
@@ -79,6 +78,8 @@ def as_labels(y: Array, count: int, where: str) -> Ints:
         raise BadInput(
             f"{where} has {count} images, its labels are {y.dtype} of shape {y.shape}; give one whole number per image"
         )
+    if y.dtype.kind == "u" and y.size and y.max() > np.iinfo(np.int64).max:
+        raise BadInput(f"{where}: a label is {y.max()}, which is no class; number the classes from 0 on")
     return y.reshape(-1).astype(np.int64)
 
 
@@ -98,10 +99,14 @@ def _arrays(source: Path) -> dict[str, Array]:
         files = sorted(p for p in source.parent.glob("*.npy") if _meaning(p.name)[1] == _meaning(source.name)[1])
     try:
         if source.suffix == ".npz":  # opened here, since numpy leaves a damaged file open
-            with source.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-                return {name: archive[name] for name in archive.files if _meaning(name)[0]}
+            with source.open("rb") as file:
+                check_zip(file, source)
+                with np.load(file, allow_pickle=False) as archive:
+                    return {name: archive[name] for name in archive.files if _meaning(name)[0]}
         return {path.name: np.load(path, mmap_mode="r", allow_pickle=False) for path in files if _meaning(path.name)[0]}
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+    except BadInput:
+        raise
+    except Exception as error:  # of a damaged file: ValueError, BadZipFile, zlib.error, MemoryError, SyntaxError …
         raise BadInput(
-            f"{source} cannot be read as arrays: {error}; save them with numpy.save or numpy.savez"
+            f"{source} cannot be read as arrays: {reason(error)}; save them with numpy.save or numpy.savez"
         ) from error

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import io
 import pickle
-from typing import Any  # what a pickle holds
+from collections.abc import Callable
+from typing import Any, ClassVar  # Any: what a pickle holds
 
 import numpy as np
 
-from antiadv.core.errors import BadInput
+from antiadv.core.errors import BadInput, reason
 from antiadv.data.dataset import Bytes
 
 
@@ -33,8 +34,10 @@ class Array:
             if not isinstance(dtype, _DType) or dtype.text not in ("u1", b"u1") or not isinstance(raw, bytes):
                 raise ValueError("not an array of bytes")
             return np.frombuffer(raw, np.uint8).reshape(shape, order="F" if fortran else "C").reshape(-1, 3072)
-        except (TypeError, ValueError) as error:
-            raise BadInput(f"{where} is a pickle, but its 'data' is not N rows of 3072 bytes: {error}") from error
+        except (TypeError, ValueError, OverflowError) as error:
+            raise BadInput(
+                f"{where} is a pickle, but its 'data' is not N rows of 3072 bytes: {reason(error)}"
+            ) from error
 
 
 class _DType:
@@ -61,7 +64,39 @@ _ALLOWED: dict[tuple[str, str], Any] = {
 }
 
 
-class _Unpickler(pickle.Unpickler):
+def _key(said: object) -> str | bytes:
+    if not isinstance(said, str | bytes):
+        raise pickle.UnpicklingError(f"a key is {type(said).__name__}, and not a text")
+    return said
+
+
+class _Unpickler(pickle._Unpickler):
+    """Python's own in Python: the one in C makes room for the highest memo number that a pickle names, in memory.
+
+    Keys are texts and bytes, as a batch has them: to hash a nest of tuples that hold one another may take for ever.
+    """
+
+    stack: list[Any]
+    pop_mark: Callable[[], list[Any]]
+    append: Callable[[Any], None]
+    dispatch: ClassVar[dict[int, Any]] = dict(pickle._Unpickler.dispatch)
+
+    def load_setitem(self) -> None:
+        value, key = self.stack.pop(), self.stack.pop()
+        self.stack[-1][_key(key)] = value
+
+    def load_setitems(self) -> None:
+        items = self.pop_mark()
+        self.stack[-1] |= {_key(key): value for key, value in zip(items[::2], items[1::2], strict=True)}
+
+    def load_dict(self) -> None:
+        items = self.pop_mark()
+        self.append({_key(key): value for key, value in zip(items[::2], items[1::2], strict=True)})
+
+    dispatch |= {pickle.SETITEM[0]: load_setitem, pickle.SETITEMS[0]: load_setitems, pickle.DICT[0]: load_dict}
+    for _code in (pickle.EMPTY_SET, pickle.ADDITEMS, pickle.FROZENSET):
+        del dispatch[_code[0]]
+
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _ALLOWED:
             raise pickle.UnpicklingError(f"it asks for {module}.{name}, which images and labels do not need")
@@ -75,4 +110,4 @@ def unpickle(name: str, content: bytes) -> Any:
     except BadInput:
         raise
     except Exception as error:  # a damaged pickle can fail in any way at all
-        raise BadInput(f"{name} is refused as a CIFAR batch: {error or type(error).__name__}") from error
+        raise BadInput(f"{name} is refused as a CIFAR batch: {reason(error)}") from error

@@ -2,19 +2,26 @@
 
 columns_of(records)        ⇄  records_of(columns, count)
 packed(columns)            ⇄  unpacked(columns, count)
+check(columns, count)         what a stranger may have written is refused: other types, lengths, samples out of order
 """
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any  # what json holds
 
+from antiadv.core.bounds import WHOLE
 from antiadv.evaluate.cell import COLUMNS, Record
 
 Columns = dict[str, Any]
 
 _LIKE = {"base_clean": "clean", "base_attacked": "attacked", "attacked_right": "clean_right"}
 _LIKE |= {"clean_truth": "clean_confidence", "attacked_truth": "attacked_confidence", "gradients": "queries"}
+_MEASURED = {f.name for f in fields(Record) if f.type == "float"}
+_MOST = dict.fromkeys((name for name in _MEASURED if name != "distance"), 1 + 1e-6)  # probabilities, rounded
 
 
 def packed(columns: Columns) -> Columns:
@@ -47,6 +54,20 @@ def unpacked(columns: Columns, count: int) -> Columns:
         else:
             whole[name] = values
     return whole
+
+
+def check(columns: Columns, count: int) -> None:
+    """Whether unpacked columns hold what records hold: whole numbers, and finite ones where a part is measured."""
+    if columns.keys() != {*COLUMNS} or not all(isinstance(v, list) and len(v) == count for v in columns.values()):
+        raise ValueError("its columns are not those of records, or not of one length")
+    for name, values in columns.items():
+        kinds, most = ({int, float}, _MOST.get(name, math.inf)) if name in _MEASURED else ({int}, WHOLE)
+        if not {*map(type, values)} <= kinds or not all(map(math.isfinite, values)):
+            raise ValueError(f"its column {name} holds something else than numbers")
+        if min(values) < (name == "draws") or max(values) > most:
+            raise ValueError(f"its column {name} goes from {min(values)} to {max(values)}"[:200])
+    if any(a >= b for a, b in itertools.pairwise(columns["sample"])):
+        raise ValueError("its samples are not in order")
 
 
 def columns_of(records: Sequence[Record]) -> Columns:

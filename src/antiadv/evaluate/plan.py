@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Set
 from antiadv import attacks, defences
 from antiadv.core import spec
 from antiadv.core.attack import Attack, check_kind
+from antiadv.core.bounds import RECORDS
 from antiadv.core.defence import Randomised
 from antiadv.core.door import check_whole
 from antiadv.core.errors import BadInput
@@ -87,6 +88,7 @@ def plan(cells: Iterable[Cell], done: Callable[[Cell], Set[int]], shard: int) ->
     check_whole(shard=shard)
     if shard < 1:
         raise BadInput(f"a shard needs at least one sample; found {shard}. Give for example --shard 250.")
+    shard = min(shard, RECORDS)  # what a reader of the store takes
     planned: dict[str, set[int]] = {}
     jobs: list[Job] = []
     for cell in cells:

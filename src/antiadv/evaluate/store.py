@@ -35,16 +35,19 @@ from torch import Tensor
 
 from antiadv import data, models
 from antiadv.core import spec
-from antiadv.core.errors import AntiadvError, BadSpec, StoreMismatch, StoreUnwritable
+from antiadv.core.bounds import RECORDS, TEXT, WHOLE
+from antiadv.core.errors import AntiadvError, BadSpec, StoreMismatch, StoreUnwritable, reason
 from antiadv.core.files import beside, sweep
 from antiadv.evaluate.cell import COLUMNS, FORMAT, Cell, Identity, Receipt, Record, key_of, read_threat
-from antiadv.evaluate.columns import columns_of, packed, records_of, unpacked
+from antiadv.evaluate.columns import check, columns_of, packed, records_of, unpacked
 from antiadv.evaluate.probe import Probe
 
 _RECORDS, _IMAGES, _PROBE = ".json.xz", ".safetensors", "probe.json"
 # as for text, whose bytes stand anywhere; the preset's dictionary of 64 MB takes longer to set up than to use
 _XZ = [{"id": lzma.FILTER_LZMA2, "preset": 9, "dict_size": 2**20, "lc": 4, "lp": 0, "pb": 0}]
+_MEMORY = 2**27  # bytes that unpacking may take, as the largest dictionary of any preset does
 _NAME = re.compile(r"(\d{6,})-(\d{6,})-(\d+)" + re.escape(_RECORDS))
+_TEXTS = ("data", "images", "model", "weights", "defence", "attack", "threat", "precision")
 _KEY = re.compile(r"[0-9a-f]{20}")
 
 
@@ -87,7 +90,8 @@ class Store:
         for path, *_ in self._files(cell):
             for record in self._read(path)[0]:
                 found.setdefault(record.sample, record)
-        return [found[i] for i in cell.samples if i in found]
+        asked = cell.samples  # a foreign store may name samples very far apart
+        return [found[i] for i in sorted(found, reverse=asked.step < 0) if i in asked]
 
     def receipts(self, cell: Cell) -> list[Receipt]:
         return [self._read(path)[1] for path, *_ in self._files(cell)]
@@ -142,20 +146,29 @@ class Store:
         try:
             said: dict[str, Any] = json.loads(_content(path))
             number, words, identity = said["format"], said["cell"], said["identity"]
-        except (ValueError, LookupError, TypeError) as error:
+            _check_words(words, identity)
+        except (ValueError, LookupError, TypeError, RecursionError) as error:
             raise StoreMismatch(
-                f"{path} does not describe a cell ({error!r}). Delete it and run its cell again, which puts it back "
-                "and keeps the records, or move its folder away."
+                f"{path} does not describe a cell ({_short(error)}). Delete it and run its cell again, which puts it "
+                "back and keeps the records, or move its folder away."
             ) from None
         if number != FORMAT:
             raise StoreMismatch(f"{path} has format {number}; this version reads {FORMAT}. Use another store folder.")
         try:
             cell = Cell(**{**words, "threat": read_threat(words["threat"]), "samples": range(0)})
             mine = cell.identity
-        except (AntiadvError, LookupError, TypeError, AttributeError) as error:
+        except (
+            AntiadvError,
+            LookupError,
+            TypeError,
+            AttributeError,
+            ValueError,
+            ArithmeticError,
+            RecursionError,
+        ) as error:
             if isinstance(error, BadSpec) and _was_whole(path.parent.name, identity, words):
                 raise _OtherEdition(f"{path.parent.name} ({error})") from None
-            raise StoreMismatch(f"{path} names what is unknown here ({error}). Move its folder away.") from None
+            raise StoreMismatch(f"{path} names what is unknown here ({_short(error)}). Move its folder away.") from None
         if cell.key == path.parent.name and identity == mine:
             return cell
         if changed := _editions(path.parent.name, identity, mine):
@@ -171,7 +184,10 @@ class Store:
             match = _NAME.fullmatch(path.name)
             if match is None:
                 raise StoreMismatch(f"{path} is not named as the store names files. Move it out of the store.")
-            yield path, *map(int, match.groups())  # type: ignore[misc]
+            first, last, count = map(int, match.groups())
+            if not (count - 1 <= last - first and 0 < count <= RECORDS and last < WHOLE):
+                raise StoreMismatch(f"{path} is named as no shard is: {count} of {first} to {last}. Move it away.")
+            yield path, first, last, count
 
     def _read(self, path: Path) -> tuple[list[Record], Receipt]:
         """One file, refused unless it is whole, unedited and of this cell."""
@@ -179,22 +195,24 @@ class Store:
             head, body, rest = _plain(_content(path)).split(b"\n")
             header, columns = json.loads(head), json.loads(body)
             number, key, digest = header["format"], header["key"], header.pop("digest")
-        except (EOFError, ValueError, LookupError, TypeError, lzma.LZMAError) as error:
-            raise StoreMismatch(f"{path} is truncated or not a shard ({error!r}). Delete it and run again.") from None
+        except (EOFError, ValueError, LookupError, TypeError, AttributeError, RecursionError, lzma.LZMAError) as error:
+            raise StoreMismatch(
+                f"{path} is truncated or not a shard ({_short(error)}). Delete it and run again."
+            ) from None
         if number != FORMAT:
             raise StoreMismatch(f"{path} has format {number}; this version reads {FORMAT}. Use another store folder.")
         if key != path.parent.name:  # the cell's own key: see `folder`
             raise StoreMismatch(f"{path} belongs to another cell ({key}). Move it where it belongs.")
-        if digest != _digest(header, body) or rest or tuple(columns) != COLUMNS:
+        if digest != _digest(header, body) or rest or not isinstance(columns, dict) or tuple(columns) != COLUMNS:
             raise StoreMismatch(f"{path} was edited: it does not match its own digest. Delete it and run again.")
-        records = records_of(unpacked(columns, header["records"]), header["records"])
+        records = self._records(path, columns, header.get("records"))
         if path.name != _name(records) + _RECORDS:
             raise StoreMismatch(f"{path} was renamed: it holds {_name(records)}. Give it that name, or delete it.")
         try:
-            return records, Receipt(**header["receipt"])
-        except TypeError as error:
+            return records, _receipt(header["receipt"])
+        except (TypeError, KeyError) as error:
             raise StoreMismatch(
-                f"{path} has a receipt that this version cannot read ({error}). "
+                f"{path} has a receipt that this version cannot read ({_short(error)}). "
                 "Read it with the version that wrote it, or use another store folder."
             ) from None
 
@@ -215,6 +233,16 @@ class Store:
                 f"{path} does not hold the answers of a network ({error}). Move its folder away, or name another one "
                 "with --store, and run again."
             ) from None
+
+    def _records(self, path: Path, columns: dict[str, Any], count: Any) -> list[Record]:
+        try:
+            if type(count) is not int or not 0 < count <= RECORDS:
+                raise ValueError(f"it counts {count!r} records"[:200])
+            whole = unpacked(columns, count)
+            check(whole, count)
+            return records_of(whole, count)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise StoreMismatch(f"{path} holds no records ({_short(error)}). Delete it and run again.") from None
 
     # ---------------------------------------------------------------- writing
 
@@ -335,9 +363,13 @@ def _listed(folder: Path) -> list[str]:
 
 def _content(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        with path.open("rb") as file:
+            content = file.read(TEXT + 1)
     except OSError as error:
         raise _unreadable(path, error) from error
+    if len(content) > TEXT:
+        raise StoreMismatch(f"{path} is larger than {TEXT:,} bytes, which no file of a store is. Move it away.")
+    return content
 
 
 def _unreadable(path: Path, error: OSError) -> StoreMismatch:
@@ -349,11 +381,43 @@ def _unreadable(path: Path, error: OSError) -> StoreMismatch:
 
 def _plain(content: bytes) -> bytes:
     """What a file holds; it must be one whole stream and nothing else."""
-    stream = lzma.LZMADecompressor()
-    plain = stream.decompress(content)
+    stream = lzma.LZMADecompressor(lzma.FORMAT_XZ, _MEMORY)
+    plain = stream.decompress(content, max_length=TEXT + 1)
+    if len(plain) > TEXT:
+        raise ValueError(f"it unpacks to more than {TEXT:,} bytes")
     if not stream.eof or stream.unused_data:
         raise EOFError("its end is missing, or more follows")
     return plain
+
+
+def _short(error: Exception) -> str:
+    """A foreign file may say anything, at any length."""
+    return f"{type(error).__name__}: {reason(error)}" if not isinstance(error, AntiadvError) else str(error)[:500]
+
+
+def _check_words(words: Any, identity: Any) -> None:
+    """Texts and whole numbers, and nothing that holds another: so that all that follows may rely on it."""
+    for said in (words, identity):
+        if not isinstance(said, dict) or not all(type(value) in (str, int) for value in said.values()):
+            raise TypeError("its words are no texts and numbers")
+    for name in ("seed", "looks"):
+        if type(words.get(name, 0)) is not int or not abs(words.get(name, 0)) < 2**64:
+            raise TypeError(f"its {name} is no whole number that a seed or a count can be")
+    if any(type(value) is not str for name, value in words.items() if name in _TEXTS):
+        raise TypeError("its words are no texts")
+
+
+def _receipt(said: Any) -> Receipt:
+    """Its types are checked, for they are added up and shown."""
+    made = Receipt(**said)
+    counts = made.forwards, made.backwards, made.again, made.checks
+    texts = made.device, made.revision, *made.versions, *made.versions.values()
+    numbers = isinstance(made.seconds, int | float) and isinstance(made.agreement, int | float)
+    if not numbers or not all(type(n) is int and 0 <= n < WHOLE for n in counts):
+        raise TypeError("its numbers are no numbers")
+    if not all(isinstance(text, str) for text in texts) or not isinstance(made.compiled, bool):
+        raise TypeError("its device, versions or revision are no texts")
+    return made
 
 
 def _line(value: dict[str, Any]) -> bytes:

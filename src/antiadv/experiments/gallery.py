@@ -1,10 +1,12 @@
 """Images for a report: what an attack changed, and what the bare and the defended classifier say before and after.
 
-    kept(store)    from attacked images that a store holds (`antiadv evaluate --keep-images`), where their network and
-                   their clean images are at hand
+    kept(store)    from attacked images that a store holds (`antiadv evaluate --keep-images`)
     made(n)        of a small run, here and now, on the images and a network that come with the package
 
-Nothing is chosen for its looks: the first samples of a cell that both classifiers get right, in their order.
+A store may come from a stranger, so `kept` loads no network and opens no file that a cell names. The answers are those
+of the records. The clean images come from the data sets that the caller names, or from the published sets imported on
+this machine, where their digest is the cell's. Nothing is chosen for its looks: the first samples of a cell that both
+classifiers get right, in their order.
 """
 
 from __future__ import annotations
@@ -16,18 +18,18 @@ from pathlib import Path
 import numpy as np
 import torch
 from PIL import Image
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from antiadv import attacks, defences
+from antiadv import attacks, data, defences
+from antiadv.core import spec
 from antiadv.core.ball import Ball
 from antiadv.core.draws import Draws
 from antiadv.core.engine import Eager
-from antiadv.core.errors import AntiadvError, BadInput
+from antiadv.core.errors import AntiadvError, BadInput, reason
 from antiadv.data.dataset import Dataset
 from antiadv.evaluate import attack as confront
-from antiadv.evaluate.cell import LOOKS, Cell, make_threat
+from antiadv.evaluate.cell import LOOKS, Cell, Record, make_threat
 from antiadv.evaluate.judge import look
 from antiadv.evaluate.shard import JUDGE
 from antiadv.evaluate.store import Store
@@ -41,14 +43,15 @@ MOST = 100  # images: more than anybody looks at, on a page that still opens
 EACH, AMONG = 4, 32  # so many of a cell with kept images, among so many
 
 
-def kept(store: Store, world: World | None = None, rows: Sequence[Row] = ()) -> Gallery:
+def kept(store: Store, rows: Sequence[Row] = (), sets: Sequence[Dataset] = ()) -> Gallery:
     """From the cells behind a defence whose images are kept; empty, and without a word, where there are none.
 
-    `rows` know what their networks, data and defences are called, where that is not what their cells say.
+    `rows` know what their networks, data and defences are called, where that is not what their cells say. `sets` are
+    data sets that the caller chose to open.
     """
     held = {cell: path for cell in store.cells() if (path := _images(store, cell)) is not None}
     names = {row.cell.key: row for row in rows}
-    world = World("cpu") if world is None else world
+    opened = {known.digest: known for known in sets}
     found, reasons = list[Exhibit](), list[str]()
     for cell, path in held.items():
         said = names.get(cell.key, cell)
@@ -56,12 +59,14 @@ def kept(store: Store, world: World | None = None, rows: Sequence[Row] = ()) -> 
         how = f", searched in {cell.precision}" if cell.precision != "float32" else ""
         on = f"{said.model} behind {said.defence}, {said.data}{dice}{how}"
         try:
-            found += _of_cell(cell, path, world, on)
+            if cell.images not in opened:
+                opened[cell.images] = _published(cell)
+            found += _of_records(cell, path, opened[cell.images], store.read(cell), on)
         except AntiadvError as error:
             reasons.append(f"{cell.attack} on {on}: {str(error).removesuffix('.')}.")
     about = (
         f"The first {EACH} images of each cell that keeps its images, of those that the bare network (f) and the "
-        "defence (g) get right untouched."
+        "defence (g) get right untouched. Answers are those stored with the images; of f the class alone is stored."
     )
     lost = "".join(f" Not shown, {reason}" for reason in reasons)
     return Gallery(f"{about}{lost}" if held else "", tuple(found[:MOST]))
@@ -72,21 +77,56 @@ def _images(store: Store, cell: Cell) -> Path | None:
     return None if cell.defence == defences.BARE else min(store.folder(cell).glob("*.safetensors"), default=None)
 
 
-def _of_cell(cell: Cell, path: Path, world: World, on: str) -> list[Exhibit]:
-    if world.weights(cell.model) != cell.weights:
-        raise BadInput(f"{cell.model} has other weights here than those that were attacked; put the old ones back.")
+def _published(cell: Cell) -> Dataset:
+    """The set of a cell by its published name, as imported here. A path that the cell names is not opened."""
+    if "path" in spec.read(cell.data, data.DATASETS, "data set").options:
+        raise BadInput("files that a store names are not opened; name its images with --data, if you trust them")
+    try:
+        found = data.load(data.canonical(cell.data))
+    except BadInput as error:
+        raise BadInput(f"its images are not at hand ({error}); name them with --data") from error
+    if found.digest != cell.images:
+        raise BadInput(
+            f"{found.name} has other images here than those that were attacked; name the right ones with --data"
+        )
+    return found
+
+
+def _of_records(cell: Cell, path: Path, clean: Dataset, records: Sequence[Record], on: str) -> list[Exhibit]:
+    ids, z = _kept_images(path)
+    by_sample = {r.sample: r for r in records}
+    x = clean.images(ids)
+    if x.shape != z.shape:
+        size, due = (" x ".join(map(str, images.shape[1:])) for images in (z, x))
+        raise BadInput(f"{path.name} holds images of {size}, and those of {clean.name} are {due}; delete it")
+    found = list[Exhibit]()
+    for i, sample in enumerate(ids.tolist()):
+        r = by_sample.get(sample)
+        if r is not None and r.clean == r.base_clean == r.label and len(found) < EACH:
+            answers = {"f": (_said(clean, r, r.base_clean), _said(clean, r, r.base_attacked))}
+            answers["g"] = (
+                _said(clean, r, r.clean, r.clean_confidence),
+                _said(clean, r, r.attacked, r.attacked_confidence),
+            )
+            found.append(_exhibit(cell, on, sample, clean.called(r.label), x[i], z[i], answers))
+    return found
+
+
+def _kept_images(path: Path) -> tuple[Tensor, Tensor]:
+    """The first samples of a file and their attacked images, checked as far as can be without the clean ones."""
     try:
         read = load_file(path)
-        ids, z = read["samples"][:AMONG], read["images"][:AMONG].float()
-    except (OSError, LookupError, SafetensorError) as error:
-        raise BadInput(f"{path.name} cannot be read as images ({error}); delete it and run again.") from None
-    try:
-        data = world.data(cell.data)
-    except BadInput as error:
-        raise BadInput(f"its images are not at hand ({error}); make the report where they lie.") from error
-    if data.digest != cell.images:
-        raise BadInput(f"{cell.data} has other images here than those that were attacked; import the same set.")
-    return list(_exhibits(world, cell, on, data, ids, z, EACH))
+        ids, z = read["samples"][:AMONG], read["images"][:AMONG]
+    except Exception as error:  # a damaged file fails in many ways: OSError, SafetensorError, KeyError, IndexError …
+        raise BadInput(f"{path.name} cannot be read as images ({reason(error)}); delete it and run again") from None
+    fits = ids.dtype == torch.int64 and ids.dim() == 1 and z.dim() == 4 and len(z) == len(ids) and z.is_floating_point()
+    if not fits or not z.float().isfinite().all():
+        raise BadInput(f"{path.name} holds no images with their samples; delete it and run again")
+    return ids, z.float()
+
+
+def _said(clean: Dataset, record: Record, label: int, confidence: float | None = None) -> Answer:
+    return Answer(clean.called(label), confidence, label == record.label)
 
 
 def made(n: int, world: World | None = None) -> Gallery:
@@ -94,15 +134,15 @@ def made(n: int, world: World | None = None) -> Gallery:
     if not 1 <= n <= MOST:
         raise BadInput(f"a gallery shows 1 to {MOST} images; found {n}.")
     world = World("cpu") if world is None else world
-    data = world.data(DATA)
-    ids = _right(world, data, n)
+    images = world.data(DATA)
+    ids = _right(world, images, n)
     found = []
     for text, threat in TRIED:
         asked = make_threat(threat, attacks.parse(text))
-        cell = Cell(DATA, data.digest, MODEL, world.weights(MODEL), DEFENCE, text, asked, range(n))
+        cell = Cell(DATA, images.digest, MODEL, world.weights(MODEL), DEFENCE, text, asked, range(n))
         defended = world.defended(MODEL, DEFENCE)
-        z = confront(defended, data.images(ids), data.labels(ids), text, asked.ball, ids=ids).images
-        found.append(list(_exhibits(world, cell, f"{MODEL} behind {DEFENCE}, {DATA}", data, ids, z, n)))
+        z = confront(defended, images.images(ids), images.labels(ids), text, asked.ball, ids=ids).images
+        found.append(list(_exhibits(world, cell, f"{MODEL} behind {DEFENCE}, {DATA}", images, ids, z)))
     about = (
         f"The first {n} images of {DATA} that `{MODEL}` (f) and the same behind `{DEFENCE}` (g) get right, each "
         f"attacked twice through g in {TRIED[0][1]}: by `{TRIED[0][0]}`, which follows the gradients of g, and by "
@@ -132,32 +172,39 @@ def _odds(world: World, model: str, defence: str, x: Tensor, ids: Tensor, seed: 
     return seen.scores.double().softmax(2).mean(0).cpu()
 
 
-def _exhibits(world: World, cell: Cell, on: str, data: Dataset, ids: Tensor, z: Tensor, most: int) -> Iterator[Exhibit]:
-    x, y, ball = data.images(ids), data.labels(ids), cell.threat.ball
+def _exhibits(world: World, cell: Cell, on: str, data: Dataset, ids: Tensor, z: Tensor) -> Iterator[Exhibit]:
+    x, y = data.images(ids), data.labels(ids)
 
     def asked(side: str) -> list[Tensor]:
         return [_odds(world, cell.model, side, images, ids, cell.seed, cell.looks) for images in (x, z)]
 
     odds = {"f": asked(defences.BARE), "g": asked(cell.defence)}
-    good = torch.stack([before.argmax(1) == y for before, _ in odds.values()]).all(0)
-    distance = ball.distance(x, z)
-    for i in good.nonzero().squeeze(1)[:most].tolist():
-        d = z[i] - x[i]
-        most_moved = d.abs().max().item()
-        factor = 0.5 / most_moved if most_moved > 0 else 1.0
-        said = {who: tuple(_answer(data, p[i], int(y[i])) for p in both) for who, both in odds.items()}
-        yield Exhibit(
-            sample=int(ids[i]),
-            truth=data.called(int(y[i])),
-            attack=cell.attack,
-            on=on,
-            before=_png(x[i]),
-            change=_png(0.5 + factor * d),
-            after=_png(z[i]),
-            factor=factor,
-            distance=str(Ball(ball.p, float(f"{distance[i]:.3g}"))),
-            answers={who: (before, after) for who, (before, after) in said.items()},
-        )
+    for i, label in enumerate(y.tolist()):
+        answers = {
+            who: (_answer(data, before[i], label), _answer(data, after[i], label))
+            for who, (before, after) in odds.items()
+        }
+        yield _exhibit(cell, on, int(ids[i]), data.called(label), x[i], z[i], answers)
+
+
+def _exhibit(
+    cell: Cell, on: str, sample: int, truth: str, x: Tensor, z: Tensor, answers: dict[str, tuple[Answer, Answer]]
+) -> Exhibit:
+    d, ball = z - x, cell.threat.ball
+    most_moved = d.abs().max().item()
+    factor = 0.5 / most_moved if most_moved > 0 else 1.0
+    return Exhibit(
+        sample=sample,
+        truth=truth,
+        attack=cell.attack,
+        on=on,
+        before=_png(x),
+        change=_png(0.5 + factor * d),
+        after=_png(z),
+        factor=factor,
+        distance=str(Ball(ball.p, float(f"{ball.distance(x[None], z[None])[0]:.3g}"))),
+        answers=answers,
+    )
 
 
 def _answer(data: Dataset, odds: Tensor, truth: int) -> Answer:

@@ -2,6 +2,7 @@
 
     whole(store)                   →  Document: `report.folder.write` makes files of it
     whole(store, names, images)       those tables alone; with a gallery of so many images, attacked here and now
+    whole(store, sets=…)              kept images shown beside those of these data sets
 
 A table of the paper is shown where at least one of its cells is stored, and says what is missing of it; those of which
 nothing is stored are named. A store of somebody's own cells makes a report too, without a word of the paper.
@@ -13,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from antiadv import __version__, defences, experiments
+from antiadv.data import Dataset
 from antiadv.evaluate.cell import Receipt
 from antiadv.evaluate.store import Store
 from antiadv.experiments import behind, gallery, noise
@@ -47,7 +49,11 @@ DRAWN = ("clean", "Square", "AA", "adaptive")  # of the ablations
 
 
 def whole(
-    store: Store | str | Path, names: Sequence[str] = (), images: int = 0, source: Source | None = None
+    store: Store | str | Path,
+    names: Sequence[str] = (),
+    images: int = 0,
+    source: Source | None = None,
+    sets: Sequence[Dataset] = (),
 ) -> Document:
     source = Source() if source is None else source
     facts = store if isinstance(store, Store) else Store(store)
@@ -69,7 +75,7 @@ def whole(
         tables=(*(_shown(name, filled) for name, filled in tables.items()), *_behind(shelf, source, names)),
         absent=tuple(_absent(asked)) if tables or names else (),
         figures=(*_ablations(tables), *by_access(made.levels), *by_queries(found), *by_radius(found), *by_cost(found)),
-        gallery=gallery.made(images) if images else gallery.kept(facts, rows=found),
+        gallery=gallery.made(images) if images else gallery.kept(facts, found, sets),
         flags=raised(made.flags),
         cells=_cells(found),
         sources=_sources(found, receipts),

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any  # what a json file holds
 
-from antiadv.core.errors import BadInput
+from antiadv.core.bounds import WHOLE, read_text
+from antiadv.core.errors import BadInput, reason
 from antiadv.core.files import beside
 
 
@@ -66,11 +67,28 @@ def write_card(card: Card, path: Path) -> None:
 
 def read_card(path: Path) -> Card:
     try:
-        content = json.loads(path.read_text())
+        content = json.loads(read_text(path))
         content |= {key: Accuracy(**_folded(Accuracy, content[key])) for key in ("clean", "pgd20")}
-        return Card(**_folded(Card, content))
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise BadInput(f"{path} is not the card of a network: {error}; models/card.py says what one holds") from error
+        return _checked(Card(**_folded(Card, content)))
+    except (OSError, ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
+        raise BadInput(
+            f"{path} is not the card of a network: {reason(error)}; models/card.py says what one holds"
+        ) from error
+
+
+def _checked(card: Card) -> Card:
+    """What others rely on: texts are texts, accuracies are counts, data and file say which they are."""
+    texts = card.name, card.architecture, card.command, card.hardware, card.data["name"], card.file["digest"]
+    if not all(isinstance(said, str) for said in texts) or not isinstance(card.weights, str | None):
+        raise TypeError("a name, an architecture, a command or a digest is no text")
+    for counted in (card.clean, card.pgd20):
+        if not (type(counted.hits) is type(counted.total) is int and 0 <= counted.hits <= counted.total < WHOLE):
+            raise TypeError(f"an accuracy is hits of a total; found {counted.hits!r} of {counted.total!r}"[:200])
+        if counted.total == 0:
+            raise TypeError("an accuracy of 0 images says nothing")
+    if type(card.epochs) is not int or not isinstance(card.seconds, int | float):
+        raise TypeError("its epochs or seconds are no numbers")
+    return card
 
 
 def _flat(value: Card | Accuracy) -> dict[str, Any]:

@@ -22,10 +22,10 @@ from typing import Any  # what a file holds, until it is checked
 
 import safetensors.torch
 import torch
-from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from antiadv.core.errors import BadInput
+from antiadv.core.bounds import check_zip
+from antiadv.core.errors import BadInput, reason
 from antiadv.models import halves, sparse
 from antiadv.models.preprocess import Normalise
 
@@ -51,38 +51,43 @@ def read(path: Path) -> dict[str, Tensor]:
             raise BadInput(
                 f"{path} holds {type(value).__name__} under {key!r}, not a tensor; save net.state_dict() alone"
             )
+        if value.layout != torch.strided or value.numel() * value.element_size() > value.untyped_storage().nbytes():
+            raise BadInput(f"{path} holds {key} as {tuple(value.shape)}, more than it stores of it; get the file again")
     return dict(content)
 
 
 def _read_safetensors(path: Path) -> Any:
     try:
         short = safetensors.torch.load_file(path)
-    except (SafetensorError, OSError, ValueError) as error:
-        raise BadInput(
-            f"{path} is truncated or no safetensors file: {_first_line(error)}; get the file again"
-        ) from error
+    except Exception as error:  # SafetensorError, OSError, ValueError, KeyError of an unknown type …
+        raise BadInput(f"{path} is truncated or no safetensors file: {reason(error)}; get the file again") from error
     return sparse.expand(halves.expand(short, str(path)), str(path))
 
 
 def _read_torch(path: Path) -> Any:
     """`weights_only`: torch's own unpickler for tensors and containers; anything that could run code is refused."""
-    with path.open("rb") as file:
-        if not file.read(2).startswith((b"PK", b"\x80")):
-            raise BadInput(
-                f"{path} is truncated or no checkpoint: it is neither a zip nor a pickle; get the file again"
-            )
     try:
+        with path.open("rb") as file:
+            kind = file.read(2)
+            if not kind.startswith((b"PK", b"\x80")):
+                raise BadInput(
+                    f"{path} is truncated or no checkpoint: it is neither a zip nor a pickle; get the file again"
+                )
+            if kind == b"PK":
+                check_zip(file, path)
         return torch.load(path, map_location="cpu", weights_only=True)
+    except BadInput:
+        raise
     except pickle.UnpicklingError as error:
         wanted = re.search(r"GLOBAL (\S+)", str(error))
         if wanted is None:
-            raise BadInput(f"{path} is truncated or no checkpoint: {_first_line(error)}; get the file again") from error
+            raise BadInput(f"{path} is truncated or no checkpoint: {reason(error)}; get the file again") from error
         raise BadInput(
             f"{path} is refused: besides tensors it needs {wanted[1]}, and unpickling that could run code; "
             "save its state_dict alone, where you trust it"
         ) from error
     except Exception as error:  # torch reports a damaged file in many ways: RuntimeError, EOFError, OSError, KeyError …
-        raise BadInput(f"{path} is truncated or no checkpoint: {_first_line(error)}; get the file again") from error
+        raise BadInput(f"{path} is truncated or no checkpoint: {reason(error)}; get the file again") from error
 
 
 def plain(state: Mapping[str, Tensor], keep: float = KEEP) -> dict[str, Tensor]:
@@ -171,7 +176,3 @@ def _without_prefixes(key: str) -> str:
 
 def _some(keys: list[str]) -> str:
     return ", ".join(keys[:3]) + (f" and {len(keys) - 3} more" if len(keys) > 3 else "")
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from antiadv.core.printable import in_markdown
 from antiadv.evaluate.store import Store
 from antiadv.report.flags import Flag, flags
 from antiadv.report.measures import Calibration
@@ -35,7 +36,7 @@ class Report:
         return [*(f"Flag {flag}" for flag in self.flags), *map(str, self.confidence), *self.verdict]
 
     def __str__(self) -> str:
-        return markdown(self.rows) + "".join(f"\n{sentence}\n" for sentence in self.sentences)
+        return markdown(self.rows) + "".join(f"\n{in_markdown(sentence)}\n" for sentence in self.sentences)
 
     def _repr_html_(self) -> str:
         return html(self.rows, self.sentences)

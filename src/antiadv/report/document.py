@@ -46,14 +46,14 @@ class Shown:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a classifier says of an image: a class, the probability it gives it, and whether that is the true one."""
+    """What a classifier says of an image: a class, its probability if known, and whether it is the true one."""
 
     label: str
-    confidence: float
+    confidence: float | None
     right: bool
 
     def __str__(self) -> str:
-        return f"{self.label} {100 * self.confidence:.0f} %"
+        return self.label if self.confidence is None else f"{self.label} {100 * self.confidence:.0f} %"
 
 
 @dataclass(frozen=True)

@@ -15,17 +15,19 @@ import io
 import re
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
 from typing import TYPE_CHECKING, Any, Literal
 
 from antiadv.core.errors import MissingExtra
+from antiadv.core.printable import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Kind = Literal["curve", "dots", "level", "marks"]
 
+LONGEST = 200  # letters of a name that is drawn
 INK = "#010203"  # replaced by currentColor: nothing else is drawn in it
 COLOURS = ("#3c82d6", "#d1701a", "#1f9e78", "#b060c8", "#b8860b", "#d4508c")
 MARKS, DASHES = "osD^vP", ("-", "--", "-.", (0, (1, 1)), (0, (5, 1, 1, 1, 1, 1)), (0, (3, 2)))
@@ -122,7 +124,20 @@ class Figure:
 
 def draw(figures: Iterable[Figure]) -> dict[str, str]:
     """Every panel by its name."""
-    return {name: svg(p, name) for figure in figures for name, p in zip(figure.places, figure.panels, strict=True)}
+    every = [pair for figure in figures for pair in zip(figure.places, figure.panels, strict=True)]
+    return {name: svg(_without_codes(panel), name) for name, panel in every}
+
+
+def _without_codes(panel: Panel) -> Panel:
+    """The same with names that XML can hold, and that leave room for the axes."""
+
+    def named(said: str) -> str:
+        plain = printable(said)
+        return plain if len(plain) <= LONGEST else f"{plain[: LONGEST - 1]}…"
+
+    series = tuple(replace(s, label=named(s.label)) for s in panel.series)
+    ticks = tuple((x, named(said)) for x, said in panel.ticks)
+    return replace(panel, title=named(panel.title), series=series, names=tuple(map(named, panel.names)), ticks=ticks)
 
 
 def svg(panel: Panel, name: str) -> str:
@@ -134,6 +149,7 @@ def svg(panel: Panel, name: str) -> str:
         raise MissingExtra("matplotlib", "report") from missing
     with matplotlib.rc_context({**SETTINGS, "svg.hashsalt": name}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph")  # the browser has a font for every name, whatever is missing here
+        warnings.filterwarnings("ignore", "constrained_layout not applied")  # beside a name too long for the panel
         tall = 1.1 + LINE * len(panel.names) if panel.names else HEIGHT
         canvas = Canvas(figsize=(WIDTH, tall), layout="constrained", facecolor="none")
         axes = canvas.subplots()

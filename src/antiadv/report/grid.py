@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
+from antiadv.core.printable import in_table
 from antiadv.report.measures import Difference, Share
 
 NOTHING = "–"
@@ -88,7 +89,7 @@ class Grid:
 
     def markdown(self) -> str:
         lines = [self.head, ["---"] * len(self.head), *self.cells()]
-        return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
+        return "".join("| " + " | ".join(in_table(cell) for cell in line) + " |\n" for line in lines)
 
     def json(self) -> dict[str, Any]:
         lines = [

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from antiadv.core.errors import MissingExtra
+from antiadv.core.printable import printable
 from antiadv.report.document import Document
 from antiadv.report.markdown_page import checks
 
@@ -32,6 +33,7 @@ def html(document: Document, drawn: Mapping[str, str]) -> str:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=lambda said: printable(said) if type(said) is str else said,  # what is escaped is of another type
     )
     world.filters |= {"coded": coded, "breakable": breakable, "image": image, "checks": checks}
     world.filters["drawn"] = lambda name: safe(drawn[name])
@@ -49,14 +51,14 @@ def coded(said: str) -> Markup:
     """A sentence with its `names` set as they are typed."""
     from markupsafe import escape
 
-    return safe(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(said))))
+    return safe(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(printable(said)))))
 
 
 def breakable(said: str) -> Markup:
     """A name that may go on in a new line after its commas."""
     from markupsafe import escape
 
-    return safe(",<wbr>".join(str(escape(part)) for part in said.split(",")))
+    return safe(",<wbr>".join(str(escape(part)) for part in printable(said).split(",")))
 
 
 def image(png: bytes) -> str:

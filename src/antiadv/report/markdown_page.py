@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
+from antiadv.core.printable import in_markdown, in_table
 from antiadv.report.document import Claimed, Document, Exhibit
 
 
@@ -14,7 +16,7 @@ def markdown(document: Document) -> str:
 def _parts(d: Document) -> Iterator[str]:
     yield f"# {d.title}\n"
     yield _listed(d.summary)
-    yield "".join(f"- {name}: {said}\n" for name, said in d.facts)
+    yield "".join(f"- {name}: {in_markdown(said)}\n" for name, said in d.facts)
     yield _listed(d.absent)
     if d.claims:
         yield "## Claims\n"
@@ -32,11 +34,11 @@ def _parts(d: Document) -> Iterator[str]:
     if d.figures:
         yield "## Figures\n"
     for figure in d.figures:
-        yield f"### {figure.title}\n\n{figure.caption}\n"
+        yield f"### {in_markdown(figure.title)}\n\n{in_markdown(figure.caption)}\n"
         named = zip(figure.panels, figure.places, strict=True)
-        yield "".join(f"![{panel.title}](figures/{name}.svg)\n" for panel, name in named)
+        yield "".join(f"![{in_markdown(panel.title)}](figures/{name}.svg)\n" for panel, name in named)
     if d.gallery.about:
-        yield f"## Gallery\n\n{d.gallery.about}\n"
+        yield f"## Gallery\n\n{in_markdown(d.gallery.about)}\n"
     if d.gallery.exhibits:
         yield _gallery(d.gallery.exhibits)
     if d.flags:
@@ -50,7 +52,7 @@ def _parts(d: Document) -> Iterator[str]:
 
 
 def _listed(sentences: Sequence[str]) -> str:
-    return "".join(f"- {sentence}\n" for sentence in sentences)
+    return "".join(f"- {in_markdown(sentence)}\n" for sentence in sentences)
 
 
 def checks(claim: Claimed) -> str:
@@ -71,6 +73,6 @@ def _gallery(exhibits: Sequence[Exhibit]) -> str:
     lines = [head + "".join(f" {name} before | {name} after |" for name in who), "|" + " --- |" * (5 + 2 * len(who))]
     for place, e in enumerate(exhibits, 1):
         images = " | ".join(f"![{name}](gallery/{name})" for name in pictures(e, place))
-        said = " | ".join(f"{before} | {after}" for before, after in e.answers.values())
-        lines.append(f"| {images} | {e.sample}, {e.truth} | `{e.attack}` on {e.on} | {said} |")
+        said = [f"{e.sample}, {e.truth}", f"`{e.attack}` on {e.on}", *map(str, chain(*e.answers.values()))]
+        lines.append(f"| {images} | {' | '.join(map(in_table, said))} |")
     return "\n".join(lines) + "\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
+from antiadv.core.printable import in_table, printable
 from antiadv.report.table import Row
 
 HEADINGS = (
@@ -26,16 +27,13 @@ TELLING = ("data", "seed")  # most often the same in all rows
 
 
 def fields(row: Row) -> tuple[str, ...]:
-    """The text of each column of a row, in the order of HEADINGS."""
+    """The text of each column of a row, in the order of HEADINGS. Names may be a stranger's: no control codes."""
     cell = row.cell
     return (
-        row.data,
-        row.model,
-        row.defence,
-        cell.attack,
+        *map(printable, (row.data, row.model, row.defence, cell.attack)),
         str(cell.threat),
         str(cell.seed),
-        cell.precision,
+        printable(cell.precision),
         str(row.robust.n),
         f"{100 * row.clean.value:.1f}",
         str(row.robust),
@@ -61,7 +59,7 @@ def _grid(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
 def markdown(rows: Sequence[Row]) -> str:
     names, body = _grid(rows)
     lines = [names, ["---"] * len(names), *body]
-    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
+    return "".join("| " + " | ".join(in_table(cell) for cell in line) + " |\n" for line in lines)
 
 
 def html(rows: Sequence[Row], sentences: Sequence[str]) -> str:

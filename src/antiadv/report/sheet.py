@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from antiadv.core.printable import in_csv, in_table, printable
 from antiadv.report.grid import NOTHING, Grid, Number
 from antiadv.report.measures import Difference, Ratio, Share
 
@@ -66,7 +67,7 @@ class Sheet:
 
     def markdown(self) -> str:
         texts = [self.head, ("---",) * len(self.head), *(tuple(map(_marked, line)) for line in self.lines)]
-        return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in texts)
+        return "".join("| " + " | ".join(in_table(cell) for cell in line) + " |\n" for line in texts)
 
     def csv(self) -> str:
         parts = [list(_columns(column)) for column in self._columns()]
@@ -112,7 +113,7 @@ def _columns(entries: Sequence[Entry]) -> Iterator[str]:
 
 def _part(entry: Entry, part: str) -> str:
     if not part and entry.value is None:
-        return entry.text
+        return in_csv(entry.text)
     found: float | None = getattr(entry, part or "value")
     return "" if found is None else f"{found:.12g}"
 
@@ -201,7 +202,7 @@ def escaped(said: str) -> str:
     >>> escaped("α = 10/255, 50 %_{x}")
     '$\\alpha$ = 10/255, 50 \\%\\_\\{x\\}'
     """
-    return "".join(_LATEX.get(c, c) for c in said)
+    return "".join(_LATEX.get(c, c) for c in printable(said))
 
 
 def _typeset(entry: Entry) -> str:

@@ -20,7 +20,14 @@ FORMAT = 1
 FILE = "confidence.json"
 SCALED = "temperature"  # its name among what was found of a network
 
-UNREADABLE = (OSError, ValueError, AttributeError, KeyError, TypeError)  # by whatever a file may hold instead
+UNREADABLE = (
+    OSError,
+    ValueError,
+    AttributeError,
+    KeyError,
+    TypeError,
+    RecursionError,
+)  # by whatever a file may hold instead
 
 Digests = tuple[str, str]  # of the weights, and of the images
 

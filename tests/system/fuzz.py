@@ -1,0 +1,144 @@
+"""What the fuzzers share: seeded dice, how files and values are damaged, and what every case must leave as it was.
+
+Each fuzzer runs CASES cases; `ANTIADV_FUZZ=10000 pytest tests/system` runs so many of each. A case is known by its
+seed, which a failure names.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from antiadv.core.errors import AntiadvError
+
+CASES = int(os.environ.get("ANTIADV_FUZZ", "200"))
+SECONDS = 60.0  # after which a case hangs: thousands of times what one takes
+
+VALUES: list[Any] = [
+    None,
+    True,
+    False,
+    0,
+    1,
+    -1,
+    2**31,
+    2**63,
+    2**64,
+    -(2**63),
+    10**400,
+    0.0,
+    -0.5,
+    1e308,
+    float("inf"),
+]
+VALUES += [
+    float("nan"),
+    "",
+    "x",
+    "\x00",
+    "\x1b[31m",
+    "é\u202e",
+    "[" * 50,
+    "none",
+    "file:/etc/passwd",
+    [],
+    [[]],
+    [0],
+    ["x"],
+]
+VALUES += [{}, {"a": 1}, [None], list(range(50)), "0" * 300, "../../x"]
+
+
+def seeds(share: float = 1.0) -> Iterator[tuple[int, random.Random]]:
+    for seed in range(round(share * CASES)):
+        yield seed, random.Random(seed)
+
+
+def damaged(content: bytes, dice: random.Random) -> bytes:
+    """Some bytes flipped, cut away, repeated, or put in."""
+    out = bytearray(content)
+    for _ in range(dice.choice([1, 1, 2, 5, 20])):
+        at = dice.randrange(len(out) + 1)
+        how = dice.randrange(6)
+        if how == 0:
+            out[at : at + 1] = bytes([dice.randrange(256)])
+        elif how == 1:
+            out = out[:at] if dice.random() < 0.3 else out[:at] + out[at + dice.randrange(1, 50) :]
+        elif how == 2:
+            out[at:at] = dice.randbytes(dice.randrange(1, 20))
+        elif how == 3:
+            out[at : at + 4] = dice.choice([b"\xff\xff\xff\xff", b"\0\0\0\0", b"\xff\xff\xff\x7f", b"\0\0\0\x80"])
+        elif how == 4:
+            piece = out[at : at + dice.randrange(1, 100)]
+            there = dice.randrange(len(out) + 1)
+            out[there:there] = piece
+        elif len(out) > 8:  # in the head, where sizes are said
+            out[dice.randrange(min(len(out), 128))] ^= 1 << dice.randrange(8)
+    return bytes(out)
+
+
+def altered(value: Any, dice: random.Random) -> Any:
+    """A json value in which one part is another, or missing, or too many; the rest is the same."""
+    if isinstance(value, dict) and value and dice.random() < 0.85:
+        key = dice.choice(list(value))
+        if dice.random() < 0.1:
+            return {k: v for k, v in value.items() if k != key}
+        if dice.random() < 0.05:
+            return {**value, "more": dice.choice(VALUES)}
+        return {**value, key: altered(value[key], dice)}
+    if isinstance(value, list) and value and dice.random() < 0.7:
+        at = dice.randrange(len(value))
+        return [*value[:at], altered(value[at], dice), *value[at + 1 :]]
+    return dice.choice(VALUES)
+
+
+def state() -> tuple[Any, ...]:
+    """What belongs to everybody in the process."""
+    numbers = np.random.get_state()  # noqa: NPY002  whether anybody moved the old generator
+    return (
+        torch.default_generator.get_state().tolist(),
+        torch.get_default_dtype(),
+        torch.is_grad_enabled(),
+        torch.get_num_threads(),
+        torch.are_deterministic_algorithms_enabled(),
+        (numbers[1].tolist(), numbers[2]),
+        np.geterr(),
+        os.getcwd(),  # noqa: PTH109
+        len(warnings.filters),
+        signal.getsignal(signal.SIGTERM),
+    )
+
+
+def files(root: Path) -> set[Path]:
+    return set(root.rglob("*"))
+
+
+@contextlib.contextmanager
+def harmless(case: object, apart_from: type[BaseException] = AntiadvError) -> Iterator[None]:
+    """What is done here ends in time, in nothing or in an error of ours that says something, and leaves no trace."""
+
+    def late(*_: object) -> None:
+        raise AssertionError(f"{case} hangs")
+
+    before, old = state(), signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    try:
+        yield
+    except apart_from as error:
+        if not 0 < len(str(error)) < 20_000:
+            raise AssertionError(f"{case} is refused in {len(str(error))} letters") from error
+    except Exception as error:
+        raise AssertionError(f"{case!r} raised {type(error).__name__}: {error}"[:2000]) from error
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, old)
+    assert state() == before, f"{case} changed what belongs to everybody"
