@@ -34,7 +34,7 @@ ray_runner = pytest.importorskip("antiadv.evaluate.ray_runner")
 
 QUICK = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_failure_threshold": 3}
 SIZE = {"num_cpus": 1, "num_gpus": 0, "object_store_memory": 80 * 2**20}
-PATIENCE = 120.0
+PATIENCE = 900.0  # a watchdog: beside other work everything takes longer
 
 
 @contextmanager
@@ -54,6 +54,7 @@ def two_nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[object, object]
         cluster.shutdown()
 
 
+@pytest.mark.slow
 def test_a_cluster_of_two_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     evaluate(ASKED, tmp_path / "unbroken", shard=1000, world=world())
     unbroken = read(tmp_path / "unbroken")
@@ -286,13 +287,15 @@ def test_only_the_rows_asked_for_are_sent():
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "head:port"])
-def test_an_address_where_nobody_listens_is_bad_input_at_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], address: str
+def test_an_address_where_nobody_listens_is_bad_input_before_ray_is_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, address: str
 ):
+    def asked(*words: object, **more: object) -> None:
+        raise AssertionError("Ray itself would take minutes")
+
+    monkeypatch.setattr(ray, "init", asked)
     words = ["evaluate", "--model", "tests.toys:make_rule", "--attack", "pgd", "--threat", "linf:4/255"]
-    start = time.monotonic()
     assert main([*words, "--runner", f"ray:{address}", "--store", str(tmp_path / "store")]) == 2
-    assert time.monotonic() - start < 30, "Ray itself would take minutes"
     said = capsys.readouterr()
     assert said.err.startswith(f"antiadv: no Ray cluster answers at {address} (")
     assert said.err.count("\n") == 1
