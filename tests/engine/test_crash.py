@@ -73,6 +73,7 @@ def test_killed_twice_and_resumed_equals_unbroken(tmp_path: Path, unbroken: list
     assert read(tmp_path) == unbroken
 
 
+@pytest.mark.slow
 def test_twenty_random_deaths_lose_nothing_but_what_was_in_flight(tmp_path: Path, unbroken: list[list[Record]]):
     lives, shard = 20, 5
     process = start(tmp_path, shard, "--lives", lives)

@@ -234,6 +234,7 @@ def _refuses_another_version() -> None:
     assert isinstance(unknown, Failure), "and a network that was not sent is not there"
 
 
+@pytest.mark.slow
 def test_sigterm_ends_a_run_on_ray_with_one_line(tmp_path: Path):
     """Ray would take the signal, show a stack and leave with 15; and it would show what the network prints."""
     process = begin(tmp_path, "ray:workers=1", "tests.engine.misfits:make_chatty")
