@@ -72,4 +72,4 @@ def _conv2d(
     bare = padding == "valid" or padding in (0, (0,), (0, 0), [0], [0, 0])
     if max(steps) > 1 and bare and weight.ndim == 4 and weight.shape[1] < BLOCK and weight.shape[2:] == (1, 1):
         input, stride = input[..., :: steps[0], :: steps[1]], 1
-    return F.conv2d(input, weight, bias, stride, padding, dilation, groups)  # type: ignore[arg-type]
+    return F.conv2d(input, weight, bias, stride, padding, dilation, groups)
