@@ -1,15 +1,22 @@
 # Two commands for a newcomer: `make demo` and `make test`. Each sets up what it needs on a machine with Python 3.11.
+# `make test-slow` runs the tests that take long.
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 
-.PHONY: demo test check format docs paper bench clean
+.PHONY: demo test test-slow check format docs paper bench clean
 
 demo: .venv/ready
 	$(BIN)/antiadv demo
 
 test: check
 	$(BIN)/python -m pytest --numprocesses=auto
+
+# what takes long, and then training, parity, engine and convolutions as on a CPU that has AVX2 and no AVX-512
+test-slow: .venv/ready
+	$(BIN)/python -m pytest --numprocesses=auto -m slow
+	ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 $(BIN)/python -m pytest --numprocesses=auto \
+		-m 'slow or not slow' tests/train tests/parity tests/engine tests/core/test_strides.py
 
 check: .venv/ready
 	$(BIN)/ruff format --check src tests scripts benchmarks

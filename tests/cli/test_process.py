@@ -25,7 +25,7 @@ COMMAND = [str(Path(sys.executable).with_name("antiadv"))]
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "TERM": "xterm", "COLUMNS": "100"}
 MODEL, ATTACK = "tests.toys:make_small_net", "square:steps=600"
 EVALUATE = ["evaluate", "--model", MODEL, "--attack", ATTACK, "--threat", "linf:4/255"]
-PATIENCE = 60.0
+PATIENCE = 900.0  # a watchdog: beside other work everything takes longer
 
 
 def run(*words: object) -> subprocess.CompletedProcess[str]:

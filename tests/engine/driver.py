@@ -18,6 +18,7 @@ import random
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 
 import torch
@@ -75,15 +76,15 @@ def die_in_write(count: int) -> None:
 
 
 def live_and_die(root: Path, shard: int, lives: int) -> None:
-    """A life is killed after a random part of what the whole takes, so that they end all over it. When a store is
-    complete before they are through, they begin another one."""
+    """A life is killed at a random moment after it began a few shards, so that they end all over the run. When a store
+    is complete before they are through, they begin another one."""
     start = time.monotonic()
     work(root / "unbroken", shard)
-    whole, dice = time.monotonic() - start, random.Random(0)
+    each, dice = (time.monotonic() - start) * shard / (len(asked()) * len(SAMPLES)), random.Random(0)
     number = killed = 0
     while killed < lives:
         store = root / str(number)
-        before, (begun, died) = stored(store), life(store, shard, dice.uniform(0, whole / 3))
+        before, (begun, died) = stored(store), life(store, shard, dice.randint(1, 4), dice.uniform(0, 2 * each))
         after = stored(store)
         told = sum(len(Store(store).read(cell)) for cell in asked())  # refuses what is not whole
         assert told == shard * len(after), "every file has all its records"
@@ -91,19 +92,22 @@ def live_and_die(root: Path, shard: int, lives: int) -> None:
         killed, number = killed + died, number + (not died)
 
 
-def life(store: Path, shard: int, seconds: float) -> tuple[list[str], bool]:
-    """The shards that a child began in this time, and whether it was at work still when it was killed."""
+def life(store: Path, shard: int, count: int, seconds: float) -> tuple[list[str], bool]:
+    """The shards that a child began, and whether it was at work still when it was killed: so many seconds after it
+    began the count-th shard, however busy the machine is."""
     reading, writing = os.pipe()
     if (child := os.fork()) == 0:
         os.close(reading)
         work(store, shard, lambda job: os.write(writing, f"{shard_name(job)}\n".encode()))
         os._exit(0)
     os.close(writing)
-    time.sleep(seconds)
-    os.kill(child, signal.SIGKILL)
-    _, status = os.waitpid(child, 0)
-    with open(reading) as begun:
-        return begun.read().splitlines(), os.WIFSIGNALED(status)
+    with open(reading) as told:
+        begun = list(islice(told, count))
+        time.sleep(seconds)
+        os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+        begun += told
+    return [line.rstrip() for line in begun], os.WIFSIGNALED(status)
 
 
 def work(store: Path, shard: int, begin: Callable[[Job], object] = lambda job: None) -> None:

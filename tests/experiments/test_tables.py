@@ -965,7 +965,7 @@ def test_the_script_needs_none_of_the_command_lines_packages():
         "import run_paper\n"
         "sys.exit(run_paper.main())\n"
     )
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "qeba (linf:8/255,queries=10000) on compact:awp behind anti_adversary" in done.stdout
 

@@ -111,7 +111,7 @@ def images(n: int = 24) -> Tensor:
 @pytest.fixture(scope="module")
 def found() -> Verdict:
     net, x = small_net(), images()
-    return antiadv.verdict(net, x, net(x).argmax(1), ball=antiadv.Linf(1 / 255), queries=20, minutes=1)
+    return antiadv.verdict(net, x, net(x).argmax(1), ball=antiadv.Linf(1 / 255), queries=20, minutes=600)
 
 
 def test_a_verdict_on_a_model_in_hand(found: Verdict):
@@ -156,7 +156,7 @@ def test_names_are_escaped_in_html(found: Verdict):
     Plain.__name__ = "<script>"
     net = Plain().eval()
     x = images(2)
-    made = antiadv.verdict(net, x, net(x).argmax(1), queries=5, minutes=1)
+    made = antiadv.verdict(net, x, net(x).argmax(1), queries=5, minutes=600)
     assert "<script>" not in made._repr_html_()
     assert "&lt;script&gt;" in made._repr_html_()
 

@@ -184,6 +184,7 @@ PAIRS: dict[str, tuple[str, Attacker]] = {
 @pytest.mark.parametrize(
     ("ball", "names"), [(Linf(6 / 255), list(PAIRS)), (L2(0.6), ["apgd-ce", "apgd-dlr", "fab"])], ids=["linf", "l2"]
 )
+@pytest.mark.slow
 def test_not_weaker_than_the_authors(case: tuple[nn.Module, Tensor, Tensor], ball: Ball, names: list[str]) -> None:
     net, x, y = case
     both = []

@@ -1,7 +1,12 @@
 """Are they *these* attacks? Square beside the authors' code, NES and Bandits beside plain loops of what was published.
 
 Same network, same images, the same number of proposals or updates. The network is small and trained here in seconds;
-`docs/parity.md` has the full-size runs. At most ALLOWED samples more may stand here than there.
+`docs/parity.md` has the full-size runs.
+
+Both sides attack the same samples with other dice. Were they equally strong, a sample that only one of them fools
+would be ours or theirs with probability 1/2 (the exact paired test of McNemar). A test fails where ours loses so many
+of these samples that chance does it with probability below LEVEL. That holds for any network, so it does not matter
+that rounding makes the training here end with another one on another CPU.
 """
 
 from __future__ import annotations
@@ -12,6 +17,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 from pyautoattack.square import SquareAttack
+from scipy.stats import binomtest
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -21,7 +27,7 @@ from antiadv.attacks.score_based.nes import NES, published_queries
 from antiadv.core.ball import Ball
 
 N = 100
-ALLOWED = 4  # of N samples: runs of one side with other seeds differ by 1.5 to 2 (standard deviation)
+LEVEL = 0.005  # of a false alarm, for each comparison
 BALLS = [antiadv.Linf(4 / 255), antiadv.L2(0.5)]
 
 
@@ -78,9 +84,9 @@ def test_square_is_no_weaker_than_the_authors(case: Case, ball: Ball, rescale: b
     text = f"square:rescale={str(rescale).lower()}"
     ours = antiadv.attack(case.net, case.x, case.y, text, ball, queries=proposals + 1)
     assert (ball.distance(case.x, theirs) <= ball.reach).all()
-    stood = int((case.net(theirs).argmax(1) == case.y).sum())
-    assert 5 < stood < N - 5  # a comparison worth making
-    assert int((~ours.fooled).sum()) <= stood + ALLOWED
+    stood = (case.net(theirs).argmax(1) == case.y).tolist()
+    assert 5 < sum(stood) < N - 5  # a comparison worth making
+    assert chance((~ours.fooled).tolist(), stood) > LEVEL
 
 
 # ---------------------------------------------------------------- NES and Bandits, one image at a time
@@ -135,6 +141,7 @@ def stepped(ball: Ball, x: Tensor, z: Tensor, g: Tensor, share: float) -> Tensor
     return within.clamp(0, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ball", BALLS, ids=str)
 def test_nes_falls_as_fast_as_the_published_loop(case: Case, ball: Ball) -> None:
     q, updates = 10, 20
@@ -144,6 +151,7 @@ def test_nes_falls_as_fast_as_the_published_loop(case: Case, ball: Ball) -> None
     compare(ours, theirs, q, (5, 10, updates))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ball", BALLS, ids=str)
 def test_bandits_fall_as_fast_as_the_published_loop(case: Case, ball: Ball) -> None:
     tile, updates = 16, 100
@@ -159,7 +167,14 @@ def compare(ours: antiadv.Outcome, theirs: list[int], q: int, after: tuple[int, 
     """How many still stand after so many updates, in the authors' counting: 2q queries an update."""
     spent = [published_queries(r.queries, q) for r in ours.records]
     for updates in after:
-        stood = sum(t > updates for t in theirs)
-        stands = sum(not f or s > 2 * q * updates for f, s in zip(ours.fooled.tolist(), spent, strict=True))
-        assert stands <= stood + ALLOWED, f"after {updates} updates"
-        assert updates < after[-1] or 5 < stood < N - 5  # a comparison worth making
+        stood = [t > updates for t in theirs]
+        stands = [not f or s > 2 * q * updates for f, s in zip(ours.fooled.tolist(), spent, strict=True)]
+        assert chance(stands, stood) > LEVEL, f"after {updates} updates"
+        assert updates < after[-1] or 5 < sum(stood) < N - 5  # a comparison worth making
+
+
+def chance(ours: list[bool], theirs: list[bool]) -> float:
+    """How probable it is that an equally strong attack leaves so many standing which the other one fools."""
+    lost = sum(a and not b for a, b in zip(ours, theirs, strict=True))
+    won = sum(b and not a for a, b in zip(ours, theirs, strict=True))
+    return float(binomtest(lost, lost + won, 0.5, alternative="greater").pvalue) if lost + won else 1.0

@@ -292,7 +292,7 @@ def test_without_matplotlib_one_sentence_names_the_extra():
         "try: svg(Panel('t', 'x', 'y', (Series('s', (1,), (2,)),)), 'n')\n"
         "except Exception as e: print(type(e).__name__, e)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.startswith("MissingExtra this needs the package matplotlib"), done.stderr
     assert "antiadv[report]" in done.stdout
 

@@ -567,7 +567,7 @@ def test_without_jinja_one_sentence_names_the_extra(run: Path, tmp_path: Path):
         "from antiadv.cli.__main__ import main\n"
         f"sys.exit(main(['report', '--store', {str(run)!r}, '--out', {str(tmp_path / 'out')!r}]))\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert "needs the package jinja2" in done.stderr

@@ -87,6 +87,7 @@ train(parse("hydra:recipe=(trades:steps=2)"), "preact18:width=4", "cifar10", Pat
 """
 
 
+@pytest.mark.slow
 def test_killed_it_goes_on_from_its_last_checkpoint(tmp_path: Path) -> None:
     def start(out: Path) -> subprocess.Popen[str]:
         return subprocess.Popen([sys.executable, "-c", CHILD, str(out)], stdout=subprocess.PIPE, text=True)

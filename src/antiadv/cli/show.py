@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING, Any, TextIO
 
+from antiadv.core.printable import printable
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -43,8 +45,6 @@ def plain_console(**how: Any) -> Console:
     """A console that shows control codes as text: names may come from a stranger's store."""
     from rich.console import Console
     from rich.text import Text
-
-    from antiadv.core.printable import printable
 
     class Plain(Console):
         def render_str(self, text: str, **how: Any) -> Text:

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from antiadv.core.door import arrived, check_shape, check_slope
 from antiadv.core.draws import Draws
 from antiadv.core.losses import Loss
+from antiadv.core.strides import guarded
 
 
 class Engine(Protocol):
@@ -72,7 +73,8 @@ class Eager:
 
 def answer(model: nn.Module, z: Tensor, draws: Draws | None) -> Tensor:
     """One forward pass of one micro-batch: what engines are made of, with the two below."""
-    s: Tensor = model(z) if draws is None else model(z, draws)
+    with guarded(model, z.device):
+        s: Tensor = model(z) if draws is None else model(z, draws)
     check_shape(s, z)
     return s
 

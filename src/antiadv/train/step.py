@@ -22,6 +22,7 @@ from typing import Any, Literal, get_args  # Any: see _compiled
 import torch
 from torch import Tensor, nn
 
+from antiadv.core.strides import taken_first
 from antiadv.models.noise import fold, noise_layers, reseed
 from antiadv.train.augment import PAD, crop_and_flip, padded
 from antiadv.train.recipe import Batch, Recipe
@@ -100,7 +101,10 @@ class Step:
         x = crop_and_flip(self.images, self.rows, self.shift, self.flip)
         y = self.labels[self.rows]
         # float32 on a CPU, bfloat16 on CUDA; a cache of cast weights would outlive the step that a CUDA graph replays
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda", cache_enabled=False):
+        short = torch.autocast(
+            self.device.type, torch.bfloat16, enabled=self.device.type == "cuda", cache_enabled=False
+        )
+        with short, taken_first(self.device):
             g, loss = self.recipe.gradients(self.callee, self.weights, Batch(x, y, self.d.permute(0, 3, 1, 2), t))
         with torch.no_grad():
             descend(self.weights, self.momenta, g, rate, self.settings)
