@@ -153,7 +153,7 @@ def test_code_blocks_of_the_documentation_run(name: str, tmp_path: Path) -> None
 
 
 def test_pages_made_of_facts_are_up_to_date() -> None:
-    script = [sys.executable, str(ROOT / "scripts" / "make_docs.py"), "--check"]
+    script = [sys.executable, "-m", "tools.docs", "--check"]
     done = subprocess.run(script, capture_output=True, text=True, cwd=ROOT, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
 
