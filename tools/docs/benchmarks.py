@@ -12,7 +12,7 @@ from antiadv import attacks
 from benchmarks.speed.files import stored
 from benchmarks.speed.jobs import RACES, ROBUST
 from benchmarks.speed.verdict import met
-from tools.docs.markdown import median_and_range, not_run_yet, render, render_wrapped, table, yes_or_no
+from tools.docs.markdown import current_command, median_and_range, not_run_yet, render, render_wrapped, table, yes_or_no
 from tools.docs.parity import distance_and_limit
 
 ALONE = ("overhead", "ceiling")  # kinds of jobs that measure ours alone
@@ -46,9 +46,9 @@ def page(root: Path) -> str:
 
 def commands(found: Sequence[Facts], latency: Facts | None) -> Iterable[str]:
     for facts in found:
-        yield f"- `{facts['command'].removeprefix('python ')}`"
+        yield f"- `{current_command(facts['command'])}`"
     if latency is not None:
-        yield f"- `benchmarks/speed.py --jobs latency --device cuda --precision {latency['precision']}`"
+        yield f"- `python -m benchmarks.speed --jobs latency --device cuda --precision {latency['precision']}`"
 
 
 def network_name(model: str) -> str:

@@ -10,7 +10,7 @@ from antiadv import defences, models
 from antiadv.core import spec
 from antiadv.core.errors import BadInput
 from antiadv.report import temperature
-from tools.docs.markdown import not_run_yet, render, table, wrap
+from tools.docs.markdown import current_command, not_run_yet, render, table, wrap
 
 BARE, SCALED = defences.BARE, temperature.SCALED
 
@@ -26,7 +26,7 @@ def page(root: Path) -> str:
             "Run python -m tools.measure_confidence first."
         )
     found: dict[str, Measured] = {name: network["found"] for name, network in known.items()}
-    commands = "\n".join(dict.fromkeys(f"- `{network['command']}`" for network in known.values()))
+    commands = "\n".join(dict.fromkeys(f"- `{current_command(network['command'])}`" for network in known.values()))
     missing = not_run_yet([c.spec for c in cards if c.spec not in known])
     return render(
         "confidence",

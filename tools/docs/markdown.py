@@ -8,6 +8,11 @@ from pathlib import Path
 
 TEMPLATES = Path(__file__).parent / "templates"
 WIDTH = 120
+PROGRAMS = {  # how older files name a program, and how it is called now
+    "python benchmarks/parity.py ": "python -m benchmarks.parity ",
+    "python benchmarks/speed.py ": "python -m benchmarks.speed ",
+    "scripts/measure_confidence.py ": "python -m tools.measure_confidence ",
+}
 
 
 def render(template: str, **places: object) -> str:
@@ -48,6 +53,14 @@ def not_run_yet(names: Sequence[str]) -> list[str]:
     """Return a paragraph that names what is not stored, or nothing if all is."""
     text = f"Not run yet: {', '.join(f'`{name}`' for name in names)}."
     return [wrap(text) + "\n"] if names else []
+
+
+def current_command(stored: str) -> str:
+    """Return a stored command as it is typed now."""
+    for old, new in PROGRAMS.items():
+        if stored.startswith(old):
+            return new + stored.removeprefix(old)
+    return stored
 
 
 def yes_or_no(met: bool) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any  # what a JSON file holds
 
-from tools.docs.markdown import percent_with_interval, render, table, yes_or_no
+from tools.docs.markdown import current_command, percent_with_interval, render, table, yes_or_no
 
 PEERS = ("pyautoattack", "published", "torchattacks", "art", "foolbox")  # each has a template `parity_PEER.md`
 
@@ -17,7 +17,8 @@ Facts = dict[str, Any]
 def page(root: Path) -> str:
     stored = [json.loads(path.read_text()) for path in sorted((root / "results" / "parity").glob("*.json"))]
     sections = [section(peer, [facts for facts in stored if facts["peer"].split()[0] == peer]) for peer in PEERS]
-    commands = "\n".join(f"- `{facts['job']}`: `{facts['command']}`" for facts in stored if facts["kind"] != "worst")
+    ran = [facts for facts in stored if facts["kind"] != "worst"]  # a worst case is made of other files
+    commands = "\n".join(f"- `{facts['job']}`: `{current_command(facts['command'])}`" for facts in ran)
     return render("parity", summary=summary(stored), sections="\n".join(filter(None, sections)), commands=commands)
 
 
