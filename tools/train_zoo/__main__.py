@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -50,6 +51,7 @@ def main() -> int:
     if a.pack and not a.out:
         p.error("--pack needs --out")
     jobs = [replace(KNOWN[name], epochs=max(1, round(a.scale * KNOWN[name].epochs))) for name in names]
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "4")  # of each child process, since several compile at once
     if a.sheets:
         unpack(a.sheets, Path(a.data))
     left = 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import time
 import traceback
 from dataclasses import replace
@@ -15,7 +14,6 @@ Result = tuple[str, float, float]  # job, seconds until it was ready, images per
 
 def budget(jobs: list[Job], place: Place, processes: list[int], speeds: list[str]) -> None:
     """Print a table: every way of running in one process, then several processes of the first job."""
-    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "4")  # per process, since several compile at once
     context = multiprocessing.get_context("spawn")
     rows = []
     plan = [(job, speed, 1) for job in jobs for speed in speeds]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import sys
 import time
 import traceback
@@ -11,8 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tools.train_zoo.jobs import Job, Place, log, shrunk
+
+if TYPE_CHECKING:  # torch is imported in the child processes only
+    from antiadv.train import Progress, Sets
 
 SIMPLER = {"auto": "graph", "compiled graph": "graph", "compiled": "eager", "graph": "eager"}  # ways of running
 REFUSED = 4  # exit status of a job that would fail again: a spec that cannot be read, a loss that is not a number
@@ -68,8 +71,8 @@ def train_job(job: Job, place: Place) -> None:
     log(f"[{job.name}] DONE in {time.time() - began:.0f} s: {accuracies}")
 
 
-def progress_of(job: Job):  # type: ignore[no-untyped-def]  # a callback for antiadv.train, which is imported late
-    def progress(p) -> None:  # type: ignore[no-untyped-def]
+def progress_of(job: Job) -> Callable[[Progress], None]:
+    def progress(p: Progress) -> None:
         log(
             f"[{job.name}] {p.phase} {p.epoch}/{p.epochs}  loss {p.loss:.3f}  acc {100 * p.accuracy:.1f}  "
             f"{p.images_per_second:,.0f} img/s  eta {p.left:.0f} s"
@@ -78,10 +81,11 @@ def progress_of(job: Job):  # type: ignore[no-untyped-def]  # a callback for ant
     return progress
 
 
-def loader_of(place: Place):  # type: ignore[no-untyped-def]  # a loader for antiadv.train, which is imported late
+def loader_of(place: Place) -> Callable[[str], Sets]:
+    """Return a loader of data sets, which are cut if the place is tiny."""
     from antiadv.train import read_sets
 
-    def load(text: str):  # type: ignore[no-untyped-def]
+    def load(text: str) -> Sets:
         whole = read_sets(text)
         if not place.tiny:
             return whole
@@ -159,7 +163,6 @@ class Queue:
 
 def train_all(jobs: list[Job], place: Place, parallel: int, minutes: float) -> int:
     """Keep `parallel` processes busy until all is done or the time is up. Return how many jobs are not done."""
-    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "4")  # per process, since several compile at once
     context = multiprocessing.get_context("spawn")
     place.results.mkdir(parents=True, exist_ok=True)
     until, queue = time.time() + 60 * minutes, Queue(jobs, place)
