@@ -19,17 +19,17 @@ test-slow: .venv/ready
 		-m 'slow or not slow' tests/train tests/parity tests/engine tests/core/test_strides.py
 
 check: .venv/ready
-	$(BIN)/ruff format --check src tests scripts benchmarks
-	$(BIN)/ruff check src tests scripts benchmarks
+	$(BIN)/ruff format --check src tests tools benchmarks
+	$(BIN)/ruff check src tests tools benchmarks
 	$(BIN)/mypy
 
 format: .venv/ready
-	$(BIN)/ruff format src tests scripts benchmarks
-	$(BIN)/ruff check --fix src tests scripts benchmarks
+	$(BIN)/ruff format src tests tools benchmarks
+	$(BIN)/ruff check --fix src tests tools benchmarks
 
 # the pages that are made of facts
 docs: .venv/ready
-	$(BIN)/python scripts/make_docs.py
+	$(BIN)/python -m tools.docs
 
 # the paper from what is stored, in under a minute: docs/reproduction.md, and report/report.html to open in a browser
 paper: docs
@@ -37,8 +37,8 @@ paper: docs
 
 # ours beside other people's attacks, how strong and how fast, on the CPU; what is stored is not run again
 bench: .venv-bench/ready
-	.venv-bench/bin/python -W ignore benchmarks/parity.py --device cpu --jobs 'torchattacks-*,art-*,foolbox-*'
-	.venv-bench/bin/python -W ignore benchmarks/speed.py --device cpu --threads 2 --sides ours,compiled,mixed
+	.venv-bench/bin/python -W ignore -m benchmarks.parity --device cpu --jobs 'torchattacks-*,art-*,foolbox-*'
+	.venv-bench/bin/python -W ignore -m benchmarks.speed --device cpu --threads 2 --sides ours,compiled,mixed
 
 # their pins clash with ours: an environment of their own, where our package brings no dependencies
 .venv-bench/ready: benchmarks/constraints.txt

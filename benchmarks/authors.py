@@ -1,11 +1,12 @@
-"""The anti-adversary layer as its authors build it, which ours is held against.
+"""The anti-adversary layer as its authors build it, with which ours is compared.
 
     label    ŷ = argmax f(x)                                          one forward
     step     γ ← γ − α · sign ∇_γ mean CE(f(x + γ), ŷ)                K forwards and K backwards
     answer   f(x + γ)                                                 one forward
 
-K + 2 forwards and K backwards in plain PyTorch, the loss averaged over the batch. Written from the description of their
-structure (docs/design/layer.md), not from their file; α is in pixels of [0, 1], as ours, so that both are one function.
+K + 2 forwards and K backwards in plain PyTorch, with the loss averaged over the batch. Written from the description of
+their structure (docs/design/layer.md), not from their code. α is in pixels of [0, 1], as in our layer, so both are the
+same function.
 
 Notation:   f → `base`, K → `steps`, α → `step_size`, γ → `gamma`.
 """
@@ -18,12 +19,12 @@ from torch.nn import functional as F
 
 
 class Authors(nn.Module):
-    """A classifier again; the gradient of its answer sees γ as a constant."""
+    """A classifier. The gradient of its output treats γ as a constant."""
 
     def __init__(self, base: nn.Module, steps: int, step_size: float) -> None:
         super().__init__()
         self.base, self.steps, self.step_size = base, steps, step_size
-        self.training = False  # as the base
+        self.training = False  # like the base
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.base(x).argmax(1)

@@ -1,8 +1,8 @@
-"""What the dice cost beside the network they are for: one normal image per query is the most any attack draws.
+"""What random numbers cost beside the network: one image of normal noise per query is the most any attack draws.
 
-    draws.py [--device cuda] [--batch 512] [--model compact:trades …] [--out results/bench/draws.json]
+    python -m benchmarks.draws [--device cuda] [--batch 512] [--model compact:trades …] [--out results/bench/draws.json]
 
-Both sides in one run, median of repeated timings; on a GPU by events, so that what is waited for is counted.
+Noise and forward pass are timed in one run, each by the median of repeated timings with the device synchronised.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from filing import put
 
 from antiadv import models
 from antiadv.core.draws import Draws
+from benchmarks.files import put
 
 
 def seconds(run: Callable[[], object], device: torch.device, repeats: int = 20) -> float:
-    """The median time of a call, after two to warm up."""
+    """Return the median time of a call, after two calls to warm up."""
     times = []
     for k in range(repeats + 2):
         if device.type == "cuda":
@@ -49,15 +49,18 @@ def main() -> None:
     x = torch.full((a.batch, 3, 32, 32), 0.5, device=device)
     shares: dict[str, float] = {}
     with torch.no_grad():
-        dice = seconds(lambda: draws.fold(1).normal(3, 32, 32), device)
+        noise = seconds(lambda: draws.fold(1).normal(3, 32, 32), device)
         for name in a.model:
             net = models.load(name).to(device)
             forward = seconds(lambda net=net: net(x), device)  # type: ignore[misc]
-            shares[name] = round(dice / (dice + forward), 4)
-            print(f"{name}: {100 * shares[name]:.2f} % of dice and forward pass, {a.batch} images on {a.device}")
+            shares[name] = round(noise / (noise + forward), 4)
+            print(
+                f"{name}: {100 * shares[name]:.2f} % of random numbers and forward pass, {a.batch} images on {a.device}"
+            )
     if a.out:
         where = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
-        put({"command": shlex.join(["python", *sys.argv]), "device": where, "batch": a.batch, "share": shares}, a.out)
+        command = shlex.join(["python", "-m", "benchmarks.draws", *sys.argv[1:]])
+        put({"command": command, "device": where, "batch": a.batch, "share": shares}, a.out)
 
 
 if __name__ == "__main__":

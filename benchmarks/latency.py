@@ -1,16 +1,17 @@
 """What the layer costs a service: its latency beside the authors' structure, and beside its floor.
 
-    latency.py [--device cuda] [--batches 1,64,512] [--precision tf32] [--steps 2] [--compile] [--out FILE]
+    python -m benchmarks.latency [--device cuda] [--batches 1,64,512] [--precision tf32] [--steps 2]
+                                 [--compile] [--out FILE]
 
-    authors    `Authors(f)` (authors.py): K + 2 forwards and K backwards, in plain PyTorch
+    authors    `Authors(f)`: K + 2 forwards and K backwards, in plain PyTorch
     ours       `Replayed(AntiAdversary(f))`: K + 1 forwards and K backwards, on a GPU in one captured graph
-    floor      2K + 1 forwards of f, captured likewise: a backward pass to the images costs at least a forward
+    floor      2K + 1 forwards of f, captured too: a backward pass to the images costs at least a forward
 
 With --compile, ours and the floor on a compiled network.
 
-PreActResNet-18 of width 64 with weights as they are drawn: a latency does not depend on them. All sides call after
-call in turn, each waited for. A ratio is that of medians in each of five rounds; kept are their median, least and
-greatest. Absolute times are kept only from a GPU.
+The network is a PreActResNet-18 of width 64 with random weights, on which a latency does not depend. The sides are
+called in turn, each call synchronised. The calls form five rounds, each of which gives a ratio of medians; the median,
+minimum and maximum of these ratios are kept. Absolute times are kept for a GPU only.
 """
 
 from __future__ import annotations
@@ -24,24 +25,24 @@ from pathlib import Path
 from typing import Any  # what a json file holds
 
 import torch
-from authors import Authors
-from filing import put
 from torch import Tensor
 
 from antiadv import AntiAdversary, models
 from antiadv.evaluate.meter import revision, versions
 from antiadv.evaluate.precision import switched
 from antiadv.evaluate.speed import Replayed
+from benchmarks.authors import Authors
+from benchmarks.files import put
 
-FASTER = {1: 10.0, 64: 4.5, 512: 2.0}  # by batch: times faster than the authors' structure
-FLOOR = 1.25  # at most so many times the floor
+FASTER = {1: 10.0, 64: 4.5, 512: 2.0}  # target by batch size: times faster than the authors' structure
+FLOOR = 1.25  # target: at most so many times the floor
 ROUNDS = 5
 
 Facts = dict[str, Any]
 
 
 def timed(sides: Mapping[str, Callable[[Tensor], Tensor]], x: Tensor, repeats: int) -> dict[str, list[float]]:
-    """Milliseconds of each side, call by call in turn, after three to warm up."""
+    """Return the milliseconds of each call of each side. The sides take turns, after three calls to warm up."""
     wait: Callable[[], object] = torch.cuda.synchronize if x.is_cuda else lambda: None
     times: dict[str, list[float]] = {name: [] for name in sides}
     for k in range(repeats + 3):
@@ -56,7 +57,7 @@ def timed(sides: Mapping[str, Callable[[Tensor], Tensor]], x: Tensor, repeats: i
 
 
 def spread(over: Sequence[float], under: Sequence[float], scale: float = 1.0) -> Facts:
-    """Of `scale · over / under`: ratios of the medians in each round, and of these the median, least and greatest."""
+    """Return median, minimum and maximum over the rounds of `scale · median(over) / median(under)`."""
     each = max(1, len(over) // ROUNDS)
     cuts = range(0, len(over) - each + 1, each)
     ratios = [scale * statistics.median(over[k : k + each]) / statistics.median(under[k : k + each]) for k in cuts]
@@ -72,7 +73,7 @@ def measure(
     repeats: int,
     compiled: bool = False,
 ) -> Facts:
-    """Everything that is known of these batches."""
+    """Measure all sides on these batch sizes."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         f = models.build(model).eval().to(device)
@@ -97,7 +98,7 @@ def measure(
 
 
 def verdict(found: Facts) -> Facts:
-    """By batch, whether the medians meet what is asked of them; batches of other sizes are held against the floor."""
+    """Return for each batch size whether the medians meet their targets. Other sizes than FASTER have a floor only."""
     rows: Facts = {}
     for batch, row in found["batches"].items():
         target = FASTER.get(int(batch))

@@ -1,10 +1,10 @@
-"""Other people's attacks, called as they ask to be called: a network, images and a radius in, images out.
+"""Other people's attacks, called as their authors call them: a network, images and a radius in, images out.
 
     PEERS["pyautoattack apgd-t"].run(task, short)  →  z            `short`: a few steps only, to warm up
 
-Each package is imported when its attack is asked for, so that a machine needs those it compares with and no others.
-They draw from global generators, which the caller seeds and puts back. Settings are the packages' own defaults but for
-what `said` names: numbers of steps that finish in minutes, and switches without which they run another attack.
+A package is imported when its attack runs, so a machine only needs the packages it compares with. They draw from global
+random generators, which the caller seeds and restores. Settings are the packages' defaults, except for what `said`
+names: numbers of steps that finish in minutes, and switches without which another attack would run.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any  # none of these packages is typed
 
-import published_loops
 import torch
 from torch import Tensor, nn
 
 from antiadv.core.ball import Ball
 from antiadv.core.errors import BadInput
+from benchmarks import published_loops
 
 
 @dataclass(frozen=True)
 class Task:
-    """What both sides are given. `start`, where there is one, is noise that fools: attacks on labels begin there."""
+    """What both sides get. `start`, if there is one, is noise that fools, where attacks on labels begin."""
 
     net: nn.Module
     x: Tensor
@@ -43,7 +43,10 @@ class Task:
 
 @dataclass(frozen=True)
 class Found:
-    """Images; and, from loops that tell, after how many queries in their counting each sample fell (0: it did not)."""
+    """The images that an attack returns.
+
+    `fell` is the query count, as the attack counts, at which each sample was fooled (0: it was not); not all tell it.
+    """
 
     z: Tensor
     fell: Tensor | None = None
@@ -51,7 +54,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Peer:
-    """`package` is what has to be installed, `said` how it was called; with `alone` it is given one image at a time."""
+    """An attack of another package. `said` is how it is called; with `alone` it gets one image at a time."""
 
     package: str
     said: str
@@ -60,9 +63,10 @@ class Peer:
 
 
 def load(package: str, module: str) -> Any:
+    """Import a module of another package, or say how to get it."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what they say of their own dependencies is not our news
+            warnings.simplefilter("ignore")  # about their own dependencies
             return importlib.import_module(module)
     except ImportError as error:
         raise BadInput(
@@ -79,14 +83,14 @@ def _autoattack(name: str) -> Callable[[Task, bool], Found]:
         made = load("pyautoattack", "pyautoattack").AutoAttack(
             task.net, version="standard", norm="Linf", eps=task.ball.eps, seed=task.seed, device=task.x.device
         )
-        made.apgd.loss, made.fab.targeted = "ce", True  # as its own runner sets them
+        made.apgd.loss, made.fab.targeted = "ce", True  # as the package itself sets them
         if short:
             made.apgd.n_iter = made.apgd_targeted.n_iter = made.fab.n_iter = made.square.n_queries = 2
         each = {"apgd-ce": made.apgd, "apgd-t": made.apgd_targeted, "fab-t": made.fab, "square": made.square}
         with torch.no_grad(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "there are .* points with zero gradient")
-            if name == "standard":  # one after the other, each on what the ones before left standing
-                made.logger.setLevel(logging.ERROR)  # what it thinks of a defence is not our news
+            if name == "standard":  # all four, each on the samples that still stand
+                made.logger.setLevel(logging.ERROR)  # it warns about defences
                 return Found(made.run_standard_evaluation(task.x, task.y, batch_size=len(task.x))[0])
             return Found(each[name].perturb(task.x.clone(), task.y.clone()))
 

@@ -1,4 +1,4 @@
-"""NES and Bandits as published, in plain batched loops: what our attacks are held against, where no package has them.
+"""NES and Bandits as published, in plain batched loops. No package has them, so our attacks are compared with these.
 
     both       maximise ℓ(z) = CE(s(z), y), z within ε of x in Linf and in the box          (Ilyas et al., 2018, 2019)
     nes        G = Σ_{i=1}^{q} [ℓ(z + σuᵢ) − ℓ(z − σuᵢ)] / σ · uᵢ,  uᵢ ~ N(0, I/d);   G = 0 once fooled       (1)
@@ -6,12 +6,12 @@
                g = [ℓ(z + σ·a₊/|a₊|) − ℓ(z + σ·a₋/|a₋|)] / (σδ) · e;   v ← tanh(artanh v + h·g)              (2)
     step       z ← Π( z + η·sign G )   or   Π( z + η·sign up(v) )                                            (3)
     count      2q queries an update (q = 1 for bandits), added before it; the loop ends when the sum reaches the
-               budget, so 10,000 pay for 99 updates of 50 pairs and for 4,999 of one; looks at z are not counted  (4)
+               budget, so 10,000 pay for 99 updates of 50 pairs and for 4,999 of one; checks of z are not counted (4)
 
-Written from the published description, not from the attacks of this project: one global generator for the batch, every
-image asked about until all are fooled, losses in float32, probes not clipped. Success is sticky, and the first fooling
-image is kept; in bandits a fooled image moves on, as published. (2) is the exponentiated gradient in the form that does
-not overflow, which is the only change.
+Written from the published description, not from the attacks of this project. There is one global generator for the
+batch, every image is queried until all are fooled, losses are in float32, and probes are not clipped. The first image
+that fools is kept; in bandits a fooled image moves on, as published. (2) is the exponentiated gradient in a form that
+does not overflow, which is the only change.
 
 Notation:   σ → `sigma`, q → `pairs`, η → `step`, δ → `exploration`, h → `prior_step`, v → `v`.
 """
@@ -25,8 +25,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 
-class Watch:
-    """The first fooling image of each sample, and the published count at which it came; 0 while it stands."""
+class FirstSuccess:
+    """Keeps the first fooling image of each sample, and the published count at which it came (0: none yet)."""
 
     def __init__(self, net: nn.Module, x: Tensor, y: Tensor) -> None:
         self._net, self._y = net, y
@@ -36,7 +36,7 @@ class Watch:
     def done(self) -> Tensor:
         return self.fell > 0
 
-    def look(self, z: Tensor, spent: int) -> None:
+    def check(self, z: Tensor, spent: int) -> None:
         new = (self._net(z).argmax(1) != self._y) & ~self.done
         self.fell[new] = spent
         self.z[~self.done | new] = z[~self.done | new]
@@ -54,18 +54,18 @@ def nes(
     sigma: float = 0.1,
     step: float = 0.01,
 ) -> tuple[Tensor, Tensor]:
-    """→ images, and at which count each sample fell."""
-    z, watch, spent = x.clone(), Watch(net, x, y), 2 * pairs
-    while spent < queries and not watch.done.all():  # (4)
+    """Return the images, and the count at which each sample was fooled (0: it was not)."""
+    z, first, spent = x.clone(), FirstSuccess(net, x, y), 2 * pairs
+    while spent < queries and not first.done.all():  # (4)
         g = torch.zeros_like(z)
         for _ in range(pairs):
             u = torch.randn_like(z) / math.sqrt(x[0].numel())
             rise = _loss(net, z + sigma * u, y) - _loss(net, z - sigma * u, y)
             g += _wide(rise / sigma) * u  # (1)
-        z = _within(x, z + step * g.sign() * _wide(~watch.done), eps)
-        watch.look(z, spent)
+        z = _within(x, z + step * g.sign() * _wide(~first.done), eps)
+        first.check(z, spent)
         spent += 2 * pairs
-    return watch.z, watch.fell
+    return first.z, first.fell
 
 
 @torch.no_grad()
@@ -82,8 +82,8 @@ def bandits(
     prior_step: float = 100.0,
     exploration: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
-    """→ images, and at which count each sample fell."""
-    z, watch, spent = x.clone(), Watch(net, x, y), 2
+    """Return the images, and the count at which each sample was fooled (0: it was not)."""
+    z, first, spent = x.clone(), FirstSuccess(net, x, y), 2
     v = x.new_zeros(len(x), x.shape[1], tile, tile)
 
     def up(v: Tensor) -> Tensor:
@@ -93,14 +93,14 @@ def bandits(
         a = up(v)
         return _loss(net, z + sigma * a / _wide(a.flatten(1).norm(dim=1)), y)
 
-    while spent < queries and not watch.done.all():  # (4)
+    while spent < queries and not first.done.all():  # (4)
         e = exploration * torch.randn_like(v) / math.sqrt(v[0].numel())
         slope = (probe(v + e) - probe(v - e)) / (sigma * exploration)
         v = torch.tanh(torch.atanh(v) + prior_step * _wide(slope) * e)  # (2)
         z = _within(x, z + step * up(v).sign(), eps)  # (3)
-        watch.look(z, spent)
+        first.check(z, spent)
         spent += 2
-    return watch.z, watch.fell
+    return first.z, first.fell
 
 
 def _loss(net: nn.Module, z: Tensor, y: Tensor) -> Tensor:

@@ -1,22 +1,21 @@
-"""What the engine costs beside the network: planning, sending, writing and reading a shard, and a store of a million
-records planned and reported.
+"""What the test bench costs beside the network: planning, sending, writing and reading shards, reporting.
 
-    store.py [--cells 100] [--samples 10000] [--shard 250] [--folder FOLDER] [--out results/bench/store.json]
+    python -m benchmarks.store [--cells 100] [--samples 10000] [--shard 250] [--folder DIR]
+                               [--out results/bench/store.json]
 
-The unit of all costs is a pass: one image forward through compact:trades on one core, in batches of 256, measured
-before and after in the same run. So they can be held against any network by what it costs itself, and nothing here
-depends on how fast the machine is that it was measured on. Sizes are in bytes. Records are made up, as incompressible
-as real ones: labels, confidences and queries all differ.
+All times are in passes: one image forward through compact:trades on one core, in batches of 256, measured before and
+after in the same run. So the costs can be compared with any network, and do not depend on the speed of the machine.
+Sizes are in bytes. The records are made up, and compress as badly as real ones: labels, confidences and queries differ.
 
-    write      a shard of records compressed, flushed and renamed into place; the median, and what it takes on disk
-    plan       a store in which all is there; and the same with one more shard asked of each cell
-    report     read, check every digest, and report: rows, flags, verdicts
-    send       by runner, a shard's way to a worker and back: the time between two answers of a single worker, less the
-               time the same shards take in this process (medians); and what travels
-    receive    of that, what the driver spends on an answer: unpickling it
-    large      to write and to receive a shard twenty times as large
-    wait       asking Ray which of a thousand answers is there
-    put        the images of the whole set, and a network, through Ray's object store into another process
+    write      compress a shard of records, flush it and rename it into place: the median, and its size on disk
+    plan       plan a store in which nothing is missing; and the same with one more shard asked for each cell
+    report     read everything, check every digest, and report rows, flags and verdicts
+    send       by runner: the time between two answers of a single worker, less the time that the same shards take in
+               this process (medians); and the sizes of what is sent
+    receive    the part of `send` that the driver spends on an answer: unpickling it
+    large      write and receive a shard that is twenty times as large
+    wait       ask Ray which of a thousand answers is ready
+    put        move the images of the data set, and a network, through Ray's object store into another process
 """
 
 from __future__ import annotations
@@ -32,6 +31,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,13 +46,14 @@ from antiadv.evaluate.plan import plan
 from antiadv.evaluate.shard import Result
 from antiadv.evaluate.work import Work
 from antiadv.report import report
+from benchmarks.timing import one_thread
 
-LARGER = 20  # times, for a shard that a large cluster wants
+LARGER = 20  # times: the size of a shard that a large cluster wants
 RECEIPT = Receipt(12.345, 123456, 654321, "cpu x86_64", versions(), "0123456789ab")
 
 
 class Wrong(nn.Module):
-    """Never right, so that nothing is attacked: what is left of a shard is the engine."""
+    """A network that is never right, so nothing is attacked, and a shard costs only what the test bench costs."""
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.nn.functional.one_hot(torch.full((len(x),), 10, device=x.device), 11).float() * 9 + x[:, 0, 0, :1]
@@ -65,14 +66,14 @@ def seconds(call: Callable[[], object]) -> float:
 
 
 def one_pass() -> float:
-    """Seconds per image, forward, on one core."""
+    """Return the seconds of a forward pass of one image on one core."""
     net, x = models.load("compact:trades"), data.load("cifar10").images(range(256))
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    with torch.no_grad():
+    with one_thread(), torch.no_grad():
         times = [seconds(lambda: net(x)) for _ in range(12)][2:]
-    torch.set_num_threads(threads)
     return statistics.median(times) / len(x)
+
+
+# ---------------------------------------------------------------- a store of made-up records
 
 
 def made_up(ids: range, dice: random.Random) -> Iterator[Record]:
@@ -88,7 +89,7 @@ def made_up(ids: range, dice: random.Random) -> Iterator[Record]:
 
 
 def cells(count: int, samples: range) -> list[Cell]:
-    """As many as asked, half of them behind the layer."""
+    """Return that many cells, half of them behind the layer."""
     first = make_cell(model="compact:trades", attack="square", threat="linf:8/255,queries=10000", samples=range(1))
     return [
         dataclasses.replace(first, defence=defence, attack=f"square:steps={1000 + k}", samples=samples)
@@ -97,30 +98,57 @@ def cells(count: int, samples: range) -> list[Cell]:
     ]
 
 
-def large(a: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """The seconds that a store of so many records takes, in parts."""
-    asked, store, dice, writes = cells(a.cells, range(a.samples)), Store(folder), random.Random(0), []
-    for cell in asked:
-        store.prepare(cell)
-        for start in range(0, a.samples, a.shard):
-            records = list(made_up(range(start, min(a.samples, start + a.shard)), dice))
-            writes.append(seconds(lambda c=cell, r=records: store.append(c, r, RECEIPT)))  # type: ignore[misc]
+def large_store(a: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Fill a store, plan it and report it. Return the seconds of each part."""
+    asked, store = cells(a.cells, range(a.samples)), Store(folder)
+    writes = list(fill(store, asked, a.samples, a.shard))
     jobs: list[Job] = []
-    done = seconds(lambda: jobs.extend(plan(asked, store.done, a.shard)))
-    assert not jobs, "all is there"
+    planned = seconds(lambda: jobs.extend(plan(asked, store.done, a.shard)))
+    assert not jobs, "nothing is missing"
     more = [dataclasses.replace(cell, samples=range(a.samples + a.shard)) for cell in asked]
-    rest = seconds(lambda: jobs.extend(plan(more, store.done, a.shard)))
+    planned_more = seconds(lambda: jobs.extend(plan(more, store.done, a.shard)))
     assert len(jobs) == len(asked)
     shown: list[Any] = []
-    told = seconds(lambda: shown.append(report(folder)))
+    reported = seconds(lambda: shown.append(report(folder)))
     assert sum(row.robust.n for row in shown[0].rows) == a.cells * a.samples
     size = sum(path.stat().st_size for path in folder.rglob("*-*"))
-    return {"write": statistics.median(writes), "plan": done, "plan_more": rest, "report": told, "shards": len(writes),
-            "bytes_a_shard": round(size / len(writes))}  # fmt: skip
+    return {
+        "write": statistics.median(writes),
+        "plan": planned,
+        "plan_more": planned_more,
+        "report": reported,
+        "shards": len(writes),
+        "bytes_a_shard": round(size / len(writes)),
+    }
+
+
+def fill(store: Store, asked: list[Cell], samples: int, shard: int) -> Iterator[float]:
+    """Write every cell shard by shard. Yield the seconds of each write."""
+    dice = random.Random(0)
+    for cell in asked:
+        store.prepare(cell)
+        for start in range(0, samples, shard):
+            records = list(made_up(range(start, min(samples, start + shard)), dice))
+            yield seconds(partial(store.append, cell, records, RECEIPT))
+
+
+def driver(samples: int, folder: Path) -> dict[str, float]:
+    """Return the seconds that the driver spends on a shard of that many samples: to receive it and to write it."""
+    cell, store, dice, times = cells(2, range(1))[0], Store(folder), random.Random(0), []
+    for k in range(12):
+        job = Job(cell, tuple(range(k * samples, (k + 1) * samples)))
+        records = list(made_up(range(k * samples, (k + 1) * samples), dice))
+        answer = pickle.dumps(Result(job, records, RECEIPT, torch.empty(0)))
+        received = seconds(partial(pickle.loads, answer))
+        times.append((received, seconds(partial(store.append, cell, records, RECEIPT))))
+    return {"receive": statistics.median(t[0] for t in times), "write": statistics.median(t[1] for t in times)}
+
+
+# ---------------------------------------------------------------- sending work
 
 
 def send(runner: str, samples: int, shards: int) -> dict[str, float]:
-    """The time between two answers, here and through one worker; and the bytes that travel."""
+    """Return the extra time between two answers of one worker, and the bytes that are sent."""
     world = World("cpu", models={"wrong": Wrong().eval()})
     cell = make_cell(model="wrong", attack="square", threat="linf:8/255", samples=range(1000), world=world)
     jobs = [Job(cell, tuple(range(k % 4 * samples, (k % 4 + 1) * samples))) for k in range(shards)]
@@ -131,32 +159,22 @@ def send(runner: str, samples: int, shards: int) -> dict[str, float]:
     return {"seconds": max(0.0, there - here), **sizes}
 
 
-def driver(samples: int, folder: Path) -> dict[str, float]:
-    """Seconds that the driver spends on a shard of so many samples: to receive it and to write it."""
-    cell, store, dice, times = cells(2, range(1))[0], Store(folder), random.Random(0), []
-    for k in range(12):
-        job = Job(cell, tuple(range(k * samples, (k + 1) * samples)))
-        records = list(made_up(range(k * samples, (k + 1) * samples), dice))
-        answer = pickle.dumps(Result(job, records, RECEIPT, torch.empty(0)))
-        heard = seconds(lambda a=answer: pickle.loads(a))  # type: ignore[misc]
-        times.append((heard, seconds(lambda r=records: store.append(cell, r, RECEIPT))))  # type: ignore[misc]
-    return {"receive": statistics.median(t[0] for t in times), "write": statistics.median(t[1] for t in times)}
-
-
 def between(answers: Iterator[object]) -> float:
+    """Return the median time between two answers."""
     at = [time.perf_counter() for _ in answers]
     return statistics.median(b - a for a, b in itertools.pairwise(at))
 
 
 def put() -> dict[str, Any]:
-    """Seconds for the images of the slice that comes with the package, and a network, to reach another process."""
+    """Return the seconds in which the embedded images, and a network, reach another process."""
     import ray
 
     images, net = data.load("cifar10"), models.load("compact:trades")
 
-    @ray.remote
-    def took(sent: list[Any]) -> float:
+    def fetch(sent: list[Any]) -> float:
         return seconds(lambda: ray.get(sent[0]))
+
+    remote = ray.remote(fetch)
 
     found: dict[str, Any] = {}
     for name, thing in (("images", images.arrays()[0]), ("network", net)):
@@ -165,51 +183,47 @@ def put() -> dict[str, Any]:
             start = time.perf_counter()
             reference = ray.put(thing)
             spent = time.perf_counter() - start
-            times.append((spent, ray.get(took.remote([reference]))))
-        found[name] = {"bytes": len(pickle.dumps(thing)), "put": statistics.median(t[0] for t in times[1:]),
-                       "get": statistics.median(t[1] for t in times[1:])}  # fmt: skip
+            times.append((spent, ray.get(remote.remote([reference]))))
+        put_seconds, get_seconds = (statistics.median(column) for column in zip(*times[1:], strict=True))
+        found[name] = {"bytes": len(pickle.dumps(thing)), "put": put_seconds, "get": get_seconds}
     return found
 
 
 def wait(count: int = 1000) -> float:
-    """Seconds to ask after so many answers of which none is there."""
+    """Return the seconds of asking for that many answers when none is ready."""
     import ray
 
-    @ray.remote
     def sleep() -> None:
         time.sleep(600)
 
-    answers = [sleep.remote() for _ in range(count)]
+    remote = ray.remote(sleep)
+    answers = [remote.remote() for _ in range(count)]
     asked = statistics.median(seconds(lambda: ray.wait(answers, num_returns=1, timeout=0)) for _ in range(20))
     for answer in answers:
         ray.cancel(answer, force=True)
     return asked
 
 
-def main() -> None:
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--cells", type=int, default=100)
-    p.add_argument("--samples", type=int, default=10_000)
-    p.add_argument("--shard", type=int, default=250)
-    p.add_argument("--folder", type=Path, help="where the store is made, and removed; by default a temporary folder")
-    p.add_argument("--out", type=Path)
-    a = p.parse_args()
-    torch.set_num_threads(1)
+# ---------------------------------------------------------------- command line
+
+
+def measure(a: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the facts, in passes, and the seconds of the large store."""
     import ray
 
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     before = one_pass()
     folder = Path(tempfile.mkdtemp(dir=a.folder))
     try:
-        whole = large(a, folder)
-        small, large_one = (driver(n, folder / str(n)) for n in (a.shard, LARGER * a.shard))
+        whole = large_store(a, folder)
+        small, large = (driver(n, folder / str(n)) for n in (a.shard, LARGER * a.shard))
     finally:
         shutil.rmtree(folder)
     ways = {name: send(text, a.shard, 60) for name, text in (("processes", "processes:1"), ("ray", "ray:workers=1"))}
     through, asked = put(), wait()
     unit = statistics.mean((before, one_pass()))
     records = a.cells * a.samples
-    said = {
+    return {
         "what": "costs in passes: one image forward through compact:trades on one core, in the same run",
         "versions": versions() | {"ray": ray.__version__},
         "records": records,
@@ -225,15 +239,28 @@ def main() -> None:
         "send_a_shard": {name: way["seconds"] / unit for name, way in ways.items()},
         "receive_a_shard": small["receive"] / unit,
         "large_shard": LARGER * a.shard,
-        "write_a_large_shard": large_one["write"] / unit,
-        "receive_a_large_shard": large_one["receive"] / unit,
+        "write_a_large_shard": large["write"] / unit,
+        "receive_a_large_shard": large["receive"] / unit,
         "wait_for_a_thousand": asked / unit,
         "job_bytes": ways["ray"]["job_bytes"],
         "answer_bytes": ways["ray"]["answer_bytes"],
-        "object_store": {name: {"bytes": t["bytes"], "put": t["put"] / unit, "get": t["get"] / unit}
-                         for name, t in through.items()},
-    }  # fmt: skip
-    text = json.dumps(_rounded(said), indent=1)
+        "object_store": {
+            name: {"bytes": t["bytes"], "put": t["put"] / unit, "get": t["get"] / unit} for name, t in through.items()
+        },
+    }, whole
+
+
+def main() -> None:
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--cells", type=int, default=100)
+    p.add_argument("--samples", type=int, default=10_000)
+    p.add_argument("--shard", type=int, default=250)
+    p.add_argument("--folder", type=Path, help="where the store is made and removed; by default a temporary folder")
+    p.add_argument("--out", type=Path)
+    a = p.parse_args()
+    torch.set_num_threads(1)
+    facts, whole = measure(a)
+    text = json.dumps(_rounded(facts), indent=1)
     print(text)
     print(f"planned in {whole['plan']:.1f} s, reported in {whole['report']:.1f} s on this machine")
     if a.out:

@@ -43,9 +43,10 @@ from antiadv.experiments.whole import whole
 from antiadv.report.measures import Difference, Share, standing, standing_by, worst_case
 from tests.evaluate.probes import RECEIPT, record
 from tests.evaluate.probes import cell as probe
+from tools import run_paper
 
 NAMES = list(experiments.EXPERIMENTS)
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "run_paper.py"
+ROOT = Path(__file__).resolve().parents[2]
 
 # the same attacks with so little to spend that a table takes seconds
 SMALL = {
@@ -857,7 +858,6 @@ def test_what_is_whole_in_another_precision_is_not_run_again(
 def test_the_script_runs_what_fits_and_goes_on_later(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ):
-    run_paper = load_script(monkeypatch)
     args = ["run_paper.py", "--experiments", "table-3", "--only", "compact:mart", "--samples", "3", "--shard", "2"]
     args += ["--store", str(tmp_path), "--device", "cpu"]
 
@@ -866,10 +866,10 @@ def test_the_script_runs_what_fits_and_goes_on_later(
         assert run_paper.main() == 0
         return capsys.readouterr().out
 
-    assert "0 of 10 cells are whole, 0 failed" in run("--minutes", "0")
+    assert "0 of 10 cells are complete, 0 failed" in run("--minutes", "0")
     assert Store(tmp_path).cells() == []
     out = run("--minutes", "60", "--processes", "2")
-    assert "10 of 10 cells are whole, 0 failed" in out
+    assert "10 of 10 cells are complete, 0 failed" in out
     cells = Store(tmp_path).cells()
     assert {len(Store(tmp_path).read(c)) for c in cells} == {3}
     assert len(list(tmp_path.rglob("*.xz"))) == 20  # shard by shard
@@ -905,19 +905,11 @@ def test_the_authors_checkpoints_are_run_and_shown_beside_no_others(capsys: pyte
     assert all(number["ours"] is None for line in zoo for number in line["numbers"].values())
 
 
-def load_script(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(SCRIPT.parent))
-    import run_paper  # type: ignore[import-not-found]
-
-    return run_paper
-
-
 @pytest.mark.usefixtures("small")
 def test_two_processes_never_work_on_one_cell(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ):
     """One cell is held by another process: it is passed over, the rest is done; when that process dies it is free."""
-    run_paper = load_script(monkeypatch)
     words = [
         "--experiments",
         "table-3",
@@ -932,14 +924,14 @@ def test_two_processes_never_work_on_one_cell(
     ]
     monkeypatch.setattr(sys, "argv", ["run_paper.py", *words, "--store", str(tmp_path), "--minutes", "60"])
     assert run_paper.main() == 0
-    assert "6 of 6 cells are whole" in capsys.readouterr().out
+    assert "6 of 6 cells are complete" in capsys.readouterr().out
     store = Store(tmp_path)
     held, *_ = store.cells()
     shutil.rmtree(tmp_path / held.key)
     code = (
         "import dataclasses, pathlib, sys, types\n"
-        f"sys.path.insert(0, {str(SCRIPT.parent)!r})\n"
-        "import run_paper\n"
+        f"sys.path.insert(0, {str(ROOT)!r})\n"
+        "from tools import run_paper\n"
         f"store = types.SimpleNamespace(root=pathlib.Path({str(tmp_path)!r}))\n"
         f"with run_paper.alone(types.SimpleNamespace(key={held.key!r}), store) as mine:\n"
         "    print(mine, flush=True)\n"
@@ -949,20 +941,20 @@ def test_two_processes_never_work_on_one_cell(
     assert other.stdout is not None
     assert other.stdout.readline() == "True\n"
     assert run_paper.main() == 0
-    assert "5 of 6 cells are whole, 0 failed" in capsys.readouterr().out
+    assert "5 of 6 cells are complete, 0 failed" in capsys.readouterr().out
     other.kill()
     other.communicate()
     assert run_paper.main() == 0
-    assert "6 of 6 cells are whole, 0 failed" in capsys.readouterr().out
+    assert "6 of 6 cells are complete, 0 failed" in capsys.readouterr().out
 
 
 def test_the_script_needs_none_of_the_command_lines_packages():
     code = (
         "import sys\n"
         "for name in ('typer', 'rich', 'matplotlib', 'jinja2', 'ray'): sys.modules[name] = None\n"
-        f"sys.path.insert(0, {str(SCRIPT.parent)!r})\n"
+        f"sys.path.insert(0, {str(ROOT)!r})\n"
         "sys.argv = ['run_paper.py', '--experiments', 'table-4', '--samples', '2', '--list', '--device', 'cpu']\n"
-        "import run_paper\n"
+        "from tools import run_paper\n"
         "sys.exit(run_paper.main())\n"
     )
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True)

@@ -1,17 +1,14 @@
-"""benchmarks/speed.py on tiny jobs: it writes, resumes, divides and judges right; both structures of the layer are one
-function; and what is stored under results/bench says of itself what its facts say."""
+"""benchmarks/speed on tiny jobs: it writes, resumes, divides and judges correctly; both structures of the layer are the
+same function; and the verdicts stored under results/bench follow from their facts."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any  # what a json file holds
 
 import numpy as np
@@ -21,29 +18,29 @@ import torch
 from antiadv import AntiAdversary, attacks, data, models
 from antiadv.attacks.cascade import Cascade
 from antiadv.attacks.closest import FORMER
+from antiadv.core.engine import Eager
 from antiadv.core.errors import BadInput, BadSpec
 from antiadv.evaluate import speed as engines
+from benchmarks import latency, timing
+from benchmarks.authors import Authors
+from benchmarks.files import pick, put
+from benchmarks.parity.sides import Side
+from benchmarks.peers import Found
+from benchmarks.speed import course as course_module
+from benchmarks.speed.__main__ import perform
+from benchmarks.speed.ceiling import ceiling, multiplications
+from benchmarks.speed.course import Course, shortened
+from benchmarks.speed.files import job_of, read, stem
+from benchmarks.speed.jobs import JOBS, RACES
+from benchmarks.speed.overhead import overhead, timing_passes
+from benchmarks.speed.race import compare
+from benchmarks.speed.setting import Setting
+from benchmarks.speed.verdict import verdict
+from tools.docs import benchmarks as pages
 
 ROOT = Path(__file__).resolve().parents[2]
 CPU = torch.device("cpu")
 HOP = "hop_skip_jump-foolbox-batch-compact-trades"
-
-
-@pytest.fixture(scope="module")
-def bench() -> Iterator[ModuleType]:
-    sys.path.append(str(ROOT / "benchmarks"))
-    yield importlib.import_module("speed")
-    sys.path.remove(str(ROOT / "benchmarks"))
-
-
-@pytest.fixture(scope="module")
-def docs(bench: ModuleType) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("make_docs", ROOT / "scripts" / "make_docs.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 # ---------------------------------------------------------------- a job, from the command line
@@ -60,18 +57,18 @@ def said(out: Path) -> list[str]:
 
 
 def call(*words: str, code: int = 0) -> str:
-    script = [sys.executable, str(ROOT / "benchmarks" / "speed.py"), *words]
-    done = subprocess.run(script, capture_output=True, text=True)
+    script = [sys.executable, "-m", "benchmarks.speed", *words]
+    done = subprocess.run(script, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout if code == 0 else done.stderr
 
 
-def test_a_job_is_written_with_all_that_it_rests_on(bench: ModuleType, run: tuple[Path, str]) -> None:
-    facts = bench.read(run[0])
+def test_a_job_is_written_with_all_that_it_rests_on(run: tuple[Path, str]) -> None:
+    facts = read(run[0])
     net, images = models.load("compact:trades"), data.load("cifar10:test")
     assert (facts["weights"], facts["images"]) == (models.digest(net), images.digest)
     assert (facts["device"], facts["threads"], facts["repeats"], facts["target"]) == ("cpu", 1, 1, 1.0)
-    assert facts["command"].startswith(f"python benchmarks/speed.py --jobs {HOP} --device cpu")
+    assert facts["command"].startswith(f"python -m benchmarks.speed --jobs {HOP} --device cpu")
     assert facts["command"].endswith("--threads 1")
     assert {"torch", "foolbox", "numpy", "python"} <= set(facts["versions"])
     assert facts["seconds"] is None, "times of a CPU are kept as a ratio only"
@@ -81,62 +78,61 @@ def test_a_job_is_written_with_all_that_it_rests_on(bench: ModuleType, run: tupl
     assert facts["budget"] == facts["theirs"]["forwards"] // 2
     looked = 2 * (1 + FORMER)  # at most, by the judge in the end
     assert 2 * (facts["budget"] - 1) <= facts["ours"]["forwards"] <= 2 * facts["budget"] + looked
-    assert facts["verdict"] == bench.verdict(facts)
+    assert facts["verdict"] == verdict(facts)
 
 
-def test_what_is_stored_is_not_run_again(bench: ModuleType, run: tuple[Path, str]) -> None:
+def test_what_is_stored_is_not_run_again(run: tuple[Path, str]) -> None:
     path, told = run
     before = path.stat().st_mtime_ns, path.read_bytes()
     assert call(*said(path.parent)) == told
     assert (path.stat().st_mtime_ns, path.read_bytes()) == before
     assert not [other for other in path.parent.iterdir() if other != path], "nothing half-written is left"
     listed = call("--list", "--out", str(path.parent)).splitlines()
-    assert [line.split()[0] for line in listed] == list(bench.JOBS)
+    assert [line.split()[0] for line in listed] == list(JOBS)
     assert [line.split()[0] for line in listed if line.endswith(path.stem)] == [HOP]
 
 
-def test_a_file_is_of_the_job_it_is_named_after(bench: ModuleType) -> None:
-    for job in bench.JOBS.values():
-        for how in (bench.Setting(CPU, sides=("ours", "compiled")), bench.Setting(torch.device("cuda"), "tf32")):
-            assert bench._job_of(bench.stem(job, how)) == job.name
-    assert bench._job_of("store") is None
-    job = bench.RACES["autoattack-layer-compact-trades"]
-    how = bench.Setting(torch.device("cuda"), "tf32", sides=("compiled",))
-    assert bench.stem(job, how) == "autoattack-layer-compact-trades-cuda-tf32-compiled"
-    nes = bench.RACES["nes-resnet18-standard"]
-    assert bench.stem(nes, replace(how, queries=10_000)) == "nes-resnet18-standard-cuda-tf32-compiled"
-    assert bench.stem(nes, replace(how, queries=1000)) == "nes-resnet18-standard-cuda-tf32-compiled-1000"
-    assert bench._job_of(bench.stem(nes, replace(how, queries=1000))) == nes.name
+def test_a_file_is_of_the_job_it_is_named_after() -> None:
+    for job in JOBS.values():
+        for how in (Setting(CPU, sides=("ours", "compiled")), Setting(torch.device("cuda"), "tf32")):
+            assert job_of(stem(job, how)) == job.name
+    assert job_of("store") is None
+    job = RACES["autoattack-layer-compact-trades"]
+    how = Setting(torch.device("cuda"), "tf32", sides=("compiled",))
+    assert stem(job, how) == "autoattack-layer-compact-trades-cuda-tf32-compiled"
+    nes = RACES["nes-resnet18-standard"]
+    assert stem(nes, replace(how, queries=10_000)) == "nes-resnet18-standard-cuda-tf32-compiled"
+    assert stem(nes, replace(how, queries=1000)) == "nes-resnet18-standard-cuda-tf32-compiled-1000"
+    assert job_of(stem(nes, replace(how, queries=1000))) == nes.name
 
 
-def test_missing_repeats_are_gone_on_with_where_all_else_is_as_it_was(bench: ModuleType, tmp_path: Path) -> None:
-    job = race(bench, "bandits-resnet18-standard", model="compact:standard", queries=6)
-    how, path = bench.Setting(CPU, samples=2, repeats=1), tmp_path / f"{job.name}-cpu.json"
-    bench.perform(job, how, tmp_path)
-    one = bench.read(path)
-    bench.perform(job, replace(how, samples=3, repeats=2), tmp_path)
-    assert bench.read(path) == one, "another number of samples is another race"
-    bench.put({key: value for key, value in one.items() if key != "revisions"}, path)  # as older files are
-    bench.perform(job, replace(how, repeats=3), tmp_path)
-    three = bench.read(path)
+def test_missing_repeats_are_gone_on_with_where_all_else_is_as_it_was(tmp_path: Path) -> None:
+    job = race("bandits-resnet18-standard", model="compact:standard", queries=6)
+    how, path = Setting(CPU, samples=2, repeats=1), tmp_path / f"{job.name}-cpu.json"
+    perform(job, how, tmp_path)
+    one = read(path)
+    perform(job, replace(how, samples=3, repeats=2), tmp_path)
+    assert read(path) == one, "another number of samples is another race"
+    older = {key: value for key, value in one.items() if key != "revisions"}
+    put(older | {"command": one["command"].replace("python -m benchmarks.speed", "python benchmarks/speed.py")}, path)
+    perform(job, replace(how, repeats=3), tmp_path)
+    three = read(path)
     (times,) = one["times_faster"]["ours"]
     assert three["times_faster"]["ours"][0] == times
     assert (len(three["times_faster"]["ours"]), three["repeats"], len(three["revisions"])) == (3, 3, 3)
     assert "--repeats 3 " in three["command"]
-    assert three["verdict"] == bench.verdict(three)
+    assert three["verdict"] == verdict(three)
     assert [set(one) for one in three["again"]] == [{"ours", "theirs"}] * 2
     changing = {"command", "repeats", "revisions", "times_faster", "others", "verdict", "again"}
     assert {k: v for k, v in three.items() if k not in changing} == {k: v for k, v in one.items() if k not in changing}
-    bench.put({**three, "weights": "sha256:0"}, path)
+    put({**three, "weights": "sha256:0"}, path)
     with pytest.raises(BadInput, match="is of weights sha256:0; those here are"):
-        bench.perform(job, replace(how, repeats=4), tmp_path)
+        perform(job, replace(how, repeats=4), tmp_path)
 
 
-def test_a_race_is_stored_after_every_repeat(
-    bench: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    job = race(bench, "bandits-resnet18-standard", model="compact:standard", queries=6)
-    own, asked = bench.Course.ours, []
+def test_a_race_is_stored_after_every_repeat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = race("bandits-resnet18-standard", model="compact:standard", queries=6)
+    own, asked = Course.ours, []
 
     def killed(course: Any, *given: Any) -> Any:
         asked.append(given)
@@ -144,19 +140,19 @@ def test_a_race_is_stored_after_every_repeat(
             raise KeyboardInterrupt
         return own(course, *given)
 
-    monkeypatch.setattr(bench.Course, "ours", killed)
+    monkeypatch.setattr(Course, "ours", killed)
     with pytest.raises(KeyboardInterrupt):
-        bench.perform(job, bench.Setting(CPU, samples=2, repeats=3), tmp_path)
-    assert bench.read(tmp_path / f"{job.name}-cpu.json")["repeats"] == 1
+        perform(job, Setting(CPU, samples=2, repeats=3), tmp_path)
+    assert read(tmp_path / f"{job.name}-cpu.json")["repeats"] == 1
 
 
 def test_a_network_that_does_not_come_with_the_project_says_how_to_train_it(
-    bench: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bench, "ROOT", tmp_path)
-    job = bench.RACES["autoattack-layer-preact18-trades"]
-    with pytest.raises(BadInput, match=r"is not here. Train it: scripts/train_zoo.py --jobs preact18-cifar10-trades,"):
-        bench.compare(job, bench.Setting(CPU, samples=2))
+    monkeypatch.setattr(course_module, "ROOT", tmp_path)
+    job = RACES["autoattack-layer-preact18-trades"]
+    with pytest.raises(BadInput, match=r"tools.train_zoo --jobs preact18-cifar10-trades"):
+        compare(job, Setting(CPU, samples=2))
 
 
 def test_a_file_that_is_no_benchmark_is_named(tmp_path: Path) -> None:
@@ -166,25 +162,25 @@ def test_a_file_that_is_no_benchmark_is_named(tmp_path: Path) -> None:
     assert "Traceback" not in told
 
 
-def test_a_job_for_another_device_is_told_in_a_sentence(bench: ModuleType, tmp_path: Path) -> None:
+def test_a_job_for_another_device_is_told_in_a_sentence(tmp_path: Path) -> None:
     told = call("--jobs", "latency", "--device", "cpu", "--out", str(tmp_path), code=2)
     assert told == "speed: latency is not meant for cpu. Say another --device.\n"
     with pytest.raises(BadSpec, match=r"no job is called 'autoatack'; the nearest are autoattack-"):
-        bench.pick("autoatack", bench.JOBS)
+        pick("autoatack", JOBS)
     with pytest.raises(BadInput, match="share of processor time"):
-        bench.overhead(bench.Setting(torch.device("cuda")))
+        overhead(Setting(torch.device("cuda")))
 
 
 # ---------------------------------------------------------------- what is divided by what
 
 
-def race(bench: ModuleType, name: str, **changed: Any) -> Any:
-    found = bench.RACES[name]
+def race(name: str, **changed: Any) -> Any:
+    found = RACES[name]
     pair = {key: changed.pop(key) for key in ("model", "ours", "samples") if key in changed}
     return replace(found, pair=replace(found.pair, **pair), **changed)
 
 
-def test_the_ratio_is_theirs_over_ours_repeat_by_repeat(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_ratio_is_theirs_over_ours_repeat_by_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = iter([9.0, 1.0, 1.0, 1.0, 1.0, 6.0, 2.0, 8.0, 1.0, 3.0, 2.0])  # five to warm up, then theirs, ours, …
 
     class Scripted:
@@ -196,48 +192,46 @@ def test_the_ratio_is_theirs_over_ours_repeat_by_repeat(bench: ModuleType, monke
 
         def __exit__(self, *_: object) -> None: ...
 
-    monkeypatch.setattr(bench, "Clock", Scripted)
-    job = race(bench, "bandits-resnet18-standard", model="compact:standard", queries=6)
-    facts = bench.compare(job, bench.Setting(CPU, samples=2))
+    monkeypatch.setattr(timing, "Clock", Scripted)
+    job = race("bandits-resnet18-standard", model="compact:standard", queries=6)
+    facts = compare(job, Setting(CPU, samples=2))
     assert next(seconds, None) is None
     assert facts["times_faster"] == {"ours": [3.0, 8.0, 1.5]}
-    times = bench.verdict({**facts, "target": 3.0})["sides"]["ours"]["times_faster"]
+    times = verdict({**facts, "target": 3.0})["sides"]["ours"]["times_faster"]
     assert times == {"median": 3.0, "low": 1.5, "high": 8.0}
 
 
-def test_one_thread_is_timed_by_the_processor_and_several_by_the_wall(bench: ModuleType) -> None:
+def test_one_thread_is_timed_by_the_processor_and_several_by_the_wall() -> None:
     for threads, least, most in ((1, 0.0, 0.1), (2, 0.2, 60.0)):
         before = torch.get_num_threads()
         torch.set_num_threads(threads)
         try:
-            with bench.clock(CPU) as timed:
+            with timing.clock(CPU) as timed:
                 time.sleep(0.2)
         finally:
             torch.set_num_threads(before)
         assert least <= timed.seconds < most
 
 
-def test_what_others_take_of_the_processors_is_told(
-    bench: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_what_others_take_of_the_processors_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """In ten seconds on two processors all worked for 14, of which 9 for us: a quarter is others'."""
     now = iter([(100.0, 1.0, 50.0), (114.0, 10.0, 60.0), (0.0, 1.0, 50.0), (0.0, 10.0, 60.0)])
-    monkeypatch.setattr(bench.Company, "_now", staticmethod(lambda: next(now)))
-    monkeypatch.setattr(bench.os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(timing.OtherPrograms, "_now", staticmethod(lambda: next(now)))
+    monkeypatch.setattr(timing.os, "cpu_count", lambda: 2)
     for share in (0.25, None):
-        with bench.Company() as others:
+        with timing.OtherPrograms() as others:
             pass
         assert others.share == share
-    stat, ticks = tmp_path / "stat", bench.os.sysconf("SC_CLK_TCK")
+    stat, ticks = tmp_path / "stat", timing.os.sysconf("SC_CLK_TCK")
     stat.write_text("cpu  1 2 3 1000 1000 4 5 6 0 0\ncpu0 1 2 3 1000 1000 4 5 6 0 0\n")
-    assert bench._processors(stat) == 21 / ticks
-    assert bench._processors(tmp_path / "none") == 0.0
+    assert timing.machine_seconds(stat) == 21 / ticks
+    assert timing.machine_seconds(tmp_path / "none") == 0.0
 
 
 def test_a_sample_on_which_search_and_judge_part_is_searched_again_in_the_time_that_is_taken(
-    bench: ModuleType, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    course = bench.Course(race(bench, "square-torchattacks-compact-trades"), 4, CPU, 0)
+    course = Course(race("square-torchattacks-compact-trades"), 4, CPU, 0)
     assert len(course.rows) > 1
     asked: list[tuple[int, str]] = []
 
@@ -273,10 +267,10 @@ def test_a_sample_on_which_search_and_judge_part_is_searched_again_in_the_time_t
         assert asked == [(len(course.rows), "Rough"), *second], "who heard it is not, unless it walks along the edge"
 
 
-def test_behind_the_layer_passes_are_those_of_the_network(bench: ModuleType) -> None:
+def test_behind_the_layer_passes_are_those_of_the_network() -> None:
     """Two updates are a pair and a look each, six answers: of ours 3 forwards and 2 backwards, of theirs 4 and 2."""
-    job = race(bench, "bandits-layer-resnet18-standard", model="compact:trades", queries=6)
-    facts = bench.compare(job, bench.Setting(CPU, samples=4, repeats=1))
+    job = race("bandits-layer-resnet18-standard", model="compact:trades", queries=6)
+    facts = compare(job, Setting(CPU, samples=4, repeats=1))
     assert facts["ours"]["standing"] == facts["theirs"]["standing"] == facts["right"]
     answers = 6 * sum(facts["right"])
     assert (facts["theirs"]["forwards"], facts["theirs"]["backwards"]) == (4 * answers, 2 * answers)
@@ -286,19 +280,17 @@ def test_behind_the_layer_passes_are_those_of_the_network(bench: ModuleType) -> 
     assert facts["queries"] == 6
 
 
-def test_no_repeat_is_begun_that_would_end_too_late(bench: ModuleType) -> None:
-    job = race(bench, "bandits-resnet18-standard", model="compact:standard", queries=6)
-    facts = bench.compare(job, bench.Setting(CPU, samples=1, repeats=3, within=0.0))
+def test_no_repeat_is_begun_that_would_end_too_late() -> None:
+    job = race("bandits-resnet18-standard", model="compact:standard", queries=6)
+    facts = compare(job, Setting(CPU, samples=1, repeats=3, within=0.0))
     assert (facts["repeats"], len(facts["times_faster"]["ours"])) == (1, 1)
     assert "--repeats 1 " in facts["command"]
 
 
-def test_the_least_budget_is_the_smallest_share_that_comes_as_close(
-    bench: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_least_budget_is_the_smallest_share_that_comes_as_close(monkeypatch: pytest.MonkeyPatch) -> None:
     """Theirs sends 240 a sample and ends 2 away; ours is at 2.05, which the rule would allow, and at 2 with a third."""
-    job = race(bench, HOP, least=True)
-    course, theirs = bench.Course(job, 2, CPU, 0), object()
+    job = race(HOP, least=True)
+    course, theirs = Course(job, 2, CPU, 0), object()
     asked: list[int] = []
 
     def judged(side: Any, said: str) -> dict[str, Any]:
@@ -307,43 +299,43 @@ def test_the_least_budget_is_the_smallest_share_that_comes_as_close(
 
     monkeypatch.setattr(course, "ours", lambda engine, budget: asked.append(budget) or budget)
     monkeypatch.setattr(course, "judged", judged)
-    theirs = bench.Side(torch.zeros(0), 480, 0, 1.0)
+    theirs = Side(torch.zeros(0), 480, 0, 1.0)
     assert course.budget(theirs, None) == 80
     assert asked == [20, 30, 40, 50, 60, 70, 80]
     course.race = replace(job, least=False)
     assert course.budget(theirs, None) == 240
 
 
-def test_both_structures_of_the_layer_are_one_function(bench: ModuleType) -> None:
+def test_both_structures_of_the_layer_are_one_function() -> None:
     f, x = models.load("compact:trades"), data.load("cifar10:test").images(range(8))
     with torch.no_grad():
-        theirs, ours = bench.Authors(f, 2, 0.15)(x), AntiAdversary(f, 2, 0.15)(x)
+        theirs, ours = Authors(f, 2, 0.15)(x), AntiAdversary(f, 2, 0.15)(x)
     assert torch.equal(theirs.argmax(1), ours.argmax(1))
     assert (theirs - ours).abs().max() < 0.05 * ours.abs().max(), "but for signs of what rounds to zero"
     assert (ours - f(x)).abs().max() > 0.5, "the layer does something"
 
 
-def test_warming_up_is_short_for_every_attack_of_a_job(bench: ModuleType) -> None:
-    for job in bench.RACES.values():
-        short = bench.shortened(job.attack())
+def test_warming_up_is_short_for_every_attack_of_a_job() -> None:
+    for job in RACES.values():
+        short = shortened(job.attack())
         stages = short.stages if isinstance(short, Cascade) else (short,)
         assert [stage.steps for stage in stages] == [2] * len(stages)
-    assert len(bench.shortened(attacks.parse("autoattack")).stages) == 4
+    assert len(shortened(attacks.parse("autoattack")).stages) == 4
 
 
-def test_a_published_budget_is_the_same_number_of_updates_for_both(bench: ModuleType) -> None:
-    assert bench.RACES["nes-resnet18-standard"].attack().steps == 99
-    assert bench.RACES["bandits-layer-resnet18-standard"].attack().steps == 4999
-    assert "10,000 queries" in bench.RACES["bandits-layer-resnet18-standard"].peer().said
+def test_a_published_budget_is_the_same_number_of_updates_for_both() -> None:
+    assert RACES["nes-resnet18-standard"].attack().steps == 99
+    assert RACES["bandits-layer-resnet18-standard"].attack().steps == 4999
+    assert "10,000 queries" in RACES["bandits-layer-resnet18-standard"].peer().said
 
 
 # ---------------------------------------------------------------- the engine's own overhead
 
 
-def test_what_is_timed_is_every_pass_and_nothing_else(bench: ModuleType) -> None:
+def test_what_is_timed_is_every_pass_and_nothing_else() -> None:
     net, x = models.load("compact:trades"), torch.rand(5, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     own, passes = engines.answer, engines.engine(CPU, 2)
-    with bench.timing_passes() as found:
+    with timing_passes() as found:
         passes.scores(net, x)
         assert len(found) == 1 + 3, "a copy of the network is tried on an image first"
         passes.gradient(net, x, lambda s, y: s.sum(1), torch.zeros(5, dtype=torch.int64))
@@ -354,25 +346,25 @@ def test_what_is_timed_is_every_pass_and_nothing_else(bench: ModuleType) -> None
     assert engines.answer is own
 
 
-def test_overhead_is_a_share_for_every_attack_asked(bench: ModuleType) -> None:
-    how = bench.Setting(CPU, samples=3, queries=20, repeats=2)
-    facts = bench.overhead(how, names=("pgd", "square", "boundary", "transfer"))
+def test_overhead_is_a_share_for_every_attack_asked() -> None:
+    how = Setting(CPU, samples=3, queries=20, repeats=2)
+    facts = overhead(how, names=("pgd", "square", "boundary", "transfer"))
     assert list(facts["shares"]) == ["pgd", "square", "boundary", "transfer"]
     assert all(0 < share < 1 for shares in facts["shares"].values() for share in shares)
     assert (facts["samples"], facts["queries"], facts["target"]) == (3, 20, 0.1)
     assert "--samples 3 --repeats 2 " in facts["command"]
     assert "--queries 20" in facts["command"]
     for worst, met in ((0.0999, True), (0.1, False)):
-        found = bench.verdict({**facts, "shares": {"pgd": [0.01, 0.02, 0.5], "square": [worst]}})
+        found = verdict({**facts, "shares": {"pgd": [0.01, 0.02, 0.5], "square": [worst]}})
         assert (found["worst"], found["met"]) == (worst, met)
         assert found["shares"]["pgd"] == {"median": 0.02, "low": 0.01, "high": 0.5}
 
 
-def test_overhead_is_taken_on_one_thread_whatever_was_said(bench: ModuleType) -> None:
+def test_overhead_is_taken_on_one_thread_whatever_was_said() -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        facts = bench.overhead(bench.Setting(CPU, samples=1, queries=2, repeats=1), names=("pgd",))
+        facts = overhead(Setting(CPU, samples=1, queries=2, repeats=1), names=("pgd",))
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
@@ -383,18 +375,18 @@ def test_overhead_is_taken_on_one_thread_whatever_was_said(bench: ModuleType) ->
 # ---------------------------------------------------------------- how fast a network could be
 
 
-def test_the_ceiling_is_a_share_of_a_products_speed(bench: ModuleType) -> None:
-    facts = bench.ceiling(bench.Setting(CPU, samples=2, repeats=1))
+def test_the_ceiling_is_a_share_of_a_products_speed() -> None:
+    facts = ceiling(Setting(CPU, samples=2, repeats=1))
     assert list(facts["shares"]) == ["as it stands", "ours"]
     assert facts["others"] is None or 0 <= facts["others"] < 1
     assert all(0 < share < 1.2 for shares in facts["shares"].values() for share in shares)
-    found = bench.verdict({**facts, "shares": {"as it stands": [0.4, 0.5, 0.9], "compiled": [0.8]}})
+    found = verdict({**facts, "shares": {"as it stands": [0.4, 0.5, 0.9], "compiled": [0.8]}})
     assert found["most"] == 2.0
     assert found["shares"]["as it stands"] == {"median": 0.5, "low": 0.4, "high": 0.9}
     net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.Flatten(), torch.nn.Linear(8 * 36, 5))
-    assert bench.multiplications(net, torch.rand(1, 3, 8, 8)) == 8 * 36 * 27 + 8 * 36 * 5
+    assert multiplications(net, torch.rand(1, 3, 8, 8)) == 8 * 36 * 27 + 8 * 36 * 5
     with pytest.raises(BadInput, match="that of a processor"):
-        bench.ceiling(bench.Setting(torch.device("cuda")))
+        ceiling(Setting(torch.device("cuda")))
 
 
 # ---------------------------------------------------------------- the verdict and the page
@@ -418,32 +410,32 @@ def facts_of(times: list[float], ours: list[int], target: float | None = 4.0, **
     ],
 )
 def test_a_target_is_met_by_speed_and_strength(
-    bench: ModuleType, times: list[float], ours: list[int], target: float | None, met: bool
+    times: list[float], ours: list[int], target: float | None, met: bool
 ) -> None:
-    found = bench.verdict(facts_of(times, ours, target))
+    found = verdict(facts_of(times, ours, target))
     assert found["met"] is met
     side = facts_of([1.0], [0, 0])["ours"]
     both = facts_of(times, ours, target, compiled=side) | {"times_faster": {"ours": times, "compiled": [8.0]}}
-    assert bench.verdict(both)["met"], "one side is enough"
-    assert bench.verdict(both)["sides"]["ours"]["met"] is met
-    assert bench.verdict(both)["sides"]["compiled"]["met"]
+    assert verdict(both)["met"], "one side is enough"
+    assert verdict(both)["sides"]["ours"]["met"] is met
+    assert verdict(both)["sides"]["compiled"]["met"]
 
 
-def test_strength_is_that_of_all_repeats(bench: ModuleType) -> None:
+def test_strength_is_that_of_all_repeats() -> None:
     """Each counts a sample once: 2 of 6 against 3 of 6 here, where the first repeat alone would say 1 against 1."""
     facts = facts_of([9, 9, 9], [1, 0])
     facts["again"] = [{"ours": {"standing": one}, "theirs": {"standing": [1, 0]}} for one in ([0, 1], [0, 0])]
-    side = bench.verdict(facts)["sides"]["ours"]
+    side = verdict(facts)["sides"]["ours"]
     (check,) = side["checks"]
     assert [round(check[who]["value"] * 6) for who in ("ours", "theirs")] == [2, 3]
     assert (check["difference"]["gained"], check["difference"]["lost"]) == (1, 2)
     assert side["strong"]
     facts["again"] = [{"ours": {"standing": [1, 1]}, "theirs": {"standing": [1, 0]}}]
-    assert not bench.verdict(facts)["sides"]["ours"]["strong"]
+    assert not verdict(facts)["sides"]["ours"]["strong"]
 
 
 @pytest.mark.parametrize("kind", ["standing", "distance"])
-def test_repeats_of_an_image_do_not_narrow_an_interval(bench: ModuleType, kind: str) -> None:
+def test_repeats_of_an_image_do_not_narrow_an_interval(kind: str) -> None:
     """Three repeats that fared as the first did say no more than it."""
     dice = np.random.default_rng(1)
     values = dice.integers(0, 2, (2, 300)) if kind == "standing" else dice.uniform(1, 2, (2, 300))
@@ -452,27 +444,26 @@ def test_repeats_of_an_image_do_not_narrow_an_interval(bench: ModuleType, kind: 
     once |= {"ours": ours, "theirs": theirs}
     thrice = once | {"again": 2 * [{"ours": ours, "theirs": theirs}]}
     for name in ("ours", "theirs", "difference") if kind == "standing" else ("ratio",):
-        wide, same = (bench.verdict(facts)["sides"]["ours"]["checks"][0][name] for facts in (once, thrice))
+        wide, same = (verdict(facts)["sides"]["ours"]["checks"][0][name] for facts in (once, thrice))
         assert same["value"] == pytest.approx(wide["value"], abs=1e-4)
         assert same["high"] - same["low"] == pytest.approx(wide["high"] - wide["low"], rel=0.1)
         assert "p" not in same
 
 
-def test_every_repeat_rolls_dice_of_its_own_on_both_sides(bench: ModuleType) -> None:
-    job = race(bench, "square-pyautoattack-compact-trades", ours="square:steps=3")
-    course = bench.Course(job, 4, CPU, 0)
-    found = [course.ours(bench.Eager(), None, k).z for k in (0, 1, 0)]
+def test_every_repeat_rolls_dice_of_its_own_on_both_sides() -> None:
+    job = race("square-pyautoattack-compact-trades", ours="square:steps=3")
+    course = Course(job, 4, CPU, 0)
+    found = [course.ours(Eager(), None, k).z for k in (0, 1, 0)]
     assert found[0].equal(found[2])
     assert not found[0].equal(found[1])
     seeds = []
-    course.peer = replace(course.peer, run=lambda task, short: seeds.append(task.seed) or bench.Found(task.x))
+    course.peer = replace(course.peer, run=lambda task, short: seeds.append(task.seed) or Found(task.x))
     for k in range(3):
         course.theirs(k)
     assert seeds == [0, 1, 2]
 
 
-def test_latency_is_held_against_its_targets_batch_by_batch(bench: ModuleType) -> None:
-    latency = sys.modules["latency"]
+def test_latency_is_held_against_its_targets_batch_by_batch() -> None:
     over, under = [2.0, 2.0, 8.0, 8.0, 6.0, 6.0, 4.0, 4.0, 2.0, 2.0], [1.0] * 10
     assert latency.spread(over, under, 0.5) == {"median": 2.0, "low": 1.0, "high": 4.0}
     row = {"faster_than_authors": {"median": 4.5}, "times_the_floor": {"median": 1.25}}
@@ -485,20 +476,19 @@ def test_latency_is_held_against_its_targets_batch_by_batch(bench: ModuleType) -
 
 
 def test_the_page_says_plainly_what_is_met_and_what_was_not_run(
-    bench: ModuleType, docs: ModuleType, run: tuple[Path, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    run: tuple[Path, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(docs, "ROOT", tmp_path)
     folder = tmp_path / "results" / "bench"
     folder.mkdir(parents=True)
     (folder / "store.json").write_text("{}")  # another benchmark's, with a page of its own
-    page = docs.benchmarks()
+    page = pages.page(tmp_path)
     assert "**0 of 0 stored jobs meet their target.**" in page
-    assert all(f"`{name}`" in page for name in bench.JOBS)
-    facts = bench.read(run[0])
+    assert all(f"`{name}`" in page for name in JOBS)
+    facts = read(run[0])
     for times, ending, count in (([7.0, 9.0], "| yes |", 1), ([0.5, 0.7], "| **no** |", 0)):
         both = {**facts, "times_faster": {"ours": times}, "ours": facts["theirs"]}
-        bench.put({**both, "verdict": bench.verdict(both)}, folder / run[0].name)
-        page = docs.benchmarks()
+        put({**both, "verdict": verdict(both)}, folder / run[0].name)
+        page = pages.page(tmp_path)
         (row,) = [line for line in page.splitlines() if line.startswith(f"| `{HOP}` | compact:trades |")]
         assert row.endswith(ending)
         assert f"| {sum(times) / 2:.2f} [{times[0]:.2f}, {times[1]:.2f}] | 1 |" in row
@@ -506,49 +496,46 @@ def test_the_page_says_plainly_what_is_met_and_what_was_not_run(
     assert f"- `{HOP}` (cpu, float32)\n" in page
     better = {"times_faster": {"ours": [0.5], "compiled": [2.0]}, "compiled": facts["theirs"]}
     fast = {**both, **better, "setup": {"ours": 0.0, "compiled": 9.0}}
-    bench.put({**fast, "verdict": bench.verdict(fast)}, folder / run[0].name)
-    page = docs.benchmarks()
+    put({**fast, "verdict": verdict(fast)}, folder / run[0].name)
+    page = pages.page(tmp_path)
     assert f"These do so not as it stands:\n\n- `{HOP}` (cpu, float32): compiled\n" in page
     assert "| 2.00 (one run) | 1 |" in page, "a single run has no range to show"
     here = page.split("## On a CPU")[1].split("## What a CPU leaves")[0]
     assert f"`{HOP}`" not in here.split("Not run yet:")[1], "it was run"
 
 
-def test_a_job_run_with_fewer_queries_than_its_target_has_is_named(docs: ModuleType) -> None:
+def test_a_job_run_with_fewer_queries_than_its_target_has_is_named() -> None:
     due = {"nes": 10_000, "bandits": 10_000, "square": None}
     found = [{"job": "nes", "queries": 1000}, {"job": "nes", "queries": 5000}, {"job": "square", "queries": None}]
     found += [{"job": "bandits", "queries": 2000}, {"job": "bandits", "queries": 10_000}]
-    said = docs.fewer(found, due)
+    said = pages.fewer_queries(found, due)
     assert said.endswith("so far:\n\n- `nes`: 10,000 asked, 5,000 run\n")
-    assert docs.fewer([*found, {"job": "nes", "queries": 10_000}], due) == ""
+    assert pages.fewer_queries([*found, {"job": "nes", "queries": 10_000}], due) == ""
 
 
 @pytest.mark.parametrize("order", [("half", "compiled"), ("compiled", "half")])
-def test_a_job_whose_sides_lie_in_several_files_is_counted_once_and_by_all_of_them(
-    docs: ModuleType, bench: ModuleType, order: tuple[str, ...]
-) -> None:
+def test_a_job_whose_sides_lie_in_several_files_is_counted_once_and_by_all_of_them(order: tuple[str, ...]) -> None:
     job = {"kind": "standing", "job": "j", "device": "gpu", "precision": "tf32"}
     files = {side: {**job, "verdict": {"sides": {side: {"met": side == "half"}}}} for side in ("half", "compiled")}
     found = [files[side] for side in order]
-    assert docs.reached(found, None, bench.met) == "**1 of 1 stored jobs meet their target.**\n"
+    assert pages.targets_met(found, None) == "**1 of 1 stored jobs meet their target.**\n"
     found.append({**job, "verdict": {"sides": {"ours": {"met": False}}}})
-    assert docs.reached(found, None, bench.met).endswith(
+    assert pages.targets_met(found, None).endswith(
         "target.**\n\nThese do so not as it stands:\n\n- `j` (gpu, tf32): half\n"
     )
 
 
 def test_the_page_says_what_others_took_and_how_much_there_is_to_gain(
-    bench: ModuleType, docs: ModuleType, run: tuple[Path, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    run: tuple[Path, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(docs, "ROOT", tmp_path)
     folder = tmp_path / "results" / "bench"
     for share, said in ((0.0123, " Other programs took at most 1.2 % of its processors meanwhile.\n"), (None, "\n")):
-        bench.put({**bench.read(run[0]), "others": share}, folder / run[0].name)
-        assert f"Run on: cpu, threads: 1.{said}" in docs.benchmarks()
-    facts = bench.ceiling(bench.Setting(CPU, samples=1, repeats=1))
+        put({**read(run[0]), "others": share}, folder / run[0].name)
+        assert f"Run on: cpu, threads: 1.{said}" in pages.page(tmp_path)
+    facts = ceiling(Setting(CPU, samples=1, repeats=1))
     facts |= {"shares": {"as it stands": [0.5], "ours": [0.625]}, "multiplications": 35_000_000, "threads": 2}
-    bench.put({**facts, "verdict": bench.verdict(facts)}, folder / "ceiling-cpu.json")
-    page = docs.benchmarks()
+    put({**facts, "verdict": verdict(facts)}, folder / "ceiling-cpu.json")
+    page = pages.page(tmp_path)
     assert "`compact:trades` takes 35 million multiplications an image" in page
     assert "| a copy that suits the device | 0.62 [0.62, 0.62] |" in page
     assert "could be more than 2 times as fast" in " ".join(page.split())
@@ -568,11 +555,11 @@ def weights(model: str) -> set[str]:
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "results" / "bench").glob("*-c*.json")), ids=lambda path: path.stem)
-def test_stored_verdicts_follow_from_stored_facts(bench: ModuleType, path: Path) -> None:
-    facts = bench.read(path)
-    job = bench.JOBS[facts["job"]]
+def test_stored_verdicts_follow_from_stored_facts(path: Path) -> None:
+    facts = read(path)
+    job = JOBS[facts["job"]]
     assert path.stem.startswith(f"{job.name}-{'cpu' if facts['device'] == 'cpu' else 'cuda'}")
-    assert facts["verdict"] == bench.verdict(facts)
+    assert facts["verdict"] == verdict(facts)
     assert facts["weights"] in weights(facts["model"])
     assert facts["images"] == data.load("cifar10:test").digest
     if facts["kind"] not in ("overhead", "ceiling"):

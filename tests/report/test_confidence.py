@@ -3,12 +3,10 @@ as the records of attacks on the same images say."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -24,28 +22,11 @@ from antiadv.models import Card
 from antiadv.report.measures import Calibration, calibration
 from antiadv.report.temperature import beside, stored
 from tests.evaluate.probes import RECEIPT, cell, record
+from tools import measure_confidence as script
+from tools.docs import confidence as pages
 
 ROOT = Path(__file__).parents[2]
 FACTS = stored(ROOT / "results" / "confidence.json")
-
-
-def loaded(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture(scope="module")
-def script() -> ModuleType:
-    return loaded("measure_confidence")
-
-
-@pytest.fixture(scope="module")
-def pages() -> ModuleType:
-    return loaded("make_docs")
 
 
 # ---------------------------------------------------------------- measured
@@ -63,7 +44,7 @@ class Line(nn.Module):
         return torch.stack([s, torch.zeros_like(s)], 1)
 
 
-def test_two_signed_steps_raise_the_confidence_as_their_mathematics_says(script: ModuleType):
+def test_two_signed_steps_raise_the_confidence_as_their_mathematics_says():
     w = torch.tensor([1.0, -2.0, 0.5, 0.25])
     x = torch.rand((40, 1, 2, 2), generator=torch.Generator().manual_seed(0))
     net = Line(w).eval()
@@ -90,7 +71,7 @@ class Waves(nn.Module):
         return torch.stack([s, -s], 1)
 
 
-def test_a_layer_that_steps_too_far_is_seen_to_change_labels(script: ModuleType):
+def test_a_layer_that_steps_too_far_is_seen_to_change_labels():
     x = torch.linspace(0.02, 0.98, 40).reshape(40, 1, 1, 1)
     net = Waves().eval()
     found = script.measure(net, x, net(x).argmax(1))
@@ -99,7 +80,7 @@ def test_a_layer_that_steps_too_far_is_seen_to_change_labels(script: ModuleType)
     assert (far["unchanged"], far["accuracy"]) == (0, 0)
 
 
-def test_a_temperature_needs_samples(script: ModuleType):
+def test_a_temperature_needs_samples():
     with pytest.raises(BadInput, match="20 samples at least; found 19"):
         script.measure(Line(torch.ones(4)).eval(), torch.rand(19, 1, 2, 2), torch.zeros(19, dtype=torch.int64))
 
@@ -112,7 +93,7 @@ def cards(*names: str) -> list[Card]:
 
 
 def test_what_is_stored_is_not_measured_again(
-    script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     file, asked = tmp_path / "confidence.json", cards("compact-cifar10-trades", "compact-cifar100-awp")
     assert script.measure_all(asked, file, range(24), str(tmp_path)) == 1  # that folder holds no CIFAR-100
@@ -138,7 +119,7 @@ def test_what_is_stored_is_not_measured_again(
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"compact:trades": 3}', '{"compact:trades": {}}'])
-def test_a_broken_file_is_named(script: ModuleType, tmp_path: Path, text: str):
+def test_a_broken_file_is_named(tmp_path: Path, text: str):
     file = tmp_path / "confidence.json"
     file.write_text(text)
     with pytest.raises(BadInput, match=r"confidence\.json cannot be read: .*; delete it"):
@@ -156,7 +137,9 @@ def test_a_report_names_a_broken_file_too(tmp_path: Path):
 
 
 @pytest.mark.parametrize("card", models.cards(), ids=lambda card: card.spec)
-def test_the_stored_facts_are_of_this_network_and_this_layer(card: Card, script: ModuleType):
+def test_the_stored_facts_are_of_this_network_and_this_layer(
+    card: Card,
+):
     facts = FACTS[card.spec]
     assert facts["weights"] == card.weights
     assert facts["images"] == card.data["test"]
@@ -242,7 +225,7 @@ def of(error: float, loss: float, confidence: float, accuracy: float = 0.8, **mo
     return {"error": error, "loss": loss, "confidence": confidence, "accuracy": accuracy, "n": 1000, **more}
 
 
-def test_the_page_says_whom_the_layer_helps_and_whom_it_harms(pages: ModuleType):
+def test_the_page_says_whom_the_layer_helps_and_whom_it_harms():
     layer = "anti_adversary:steps=2,step_size=0.15"
     shy, bold = "compact:trades", "compact:standard"
     found = {
@@ -257,7 +240,7 @@ def test_the_page_says_whom_the_layer_helps_and_whom_it_harms(pages: ModuleType)
             layer: of(0.3, 2.0, 0.95, accuracy=0.6, unchanged=750),
         },
     }
-    assert " ".join(pages.leanings(found).split()) == (
+    assert " ".join(pages.summary(found).split()) == (
         "**Scaling by a temperature has a smaller log-loss than the layer on 1 of 2 networks.** "
         "**Less sure than right, 1 of 2:** `compact:trades`. "
         "Bare, the calibration error is 0.300 and the log-loss 1.000. "
@@ -272,7 +255,7 @@ def test_the_page_says_whom_the_layer_helps_and_whom_it_harms(pages: ModuleType)
         "accuracy falls by up to 20.0 points."
     )
     both = {shy: found[shy], bold: {**found[shy], "none": of(0.2, 0.9, 0.6), layer: of(0.1, 0.7, 0.75, unchanged=999)}}
-    said = " ".join(pages.leanings(both).split())
+    said = " ".join(pages.summary(both).split())
     assert "Bare, the calibration error is 0.200 to 0.300 and the log-loss 0.900 to 1.000." in said
     assert "it leaves 1 of 2 surer than right. Labels are kept on 99.9 % of the images or more." in said
     assert "Surer than right" not in said

@@ -1,14 +1,14 @@
-"""Measure what the layer does to the confidence of every network of the zoo, with temperature scaling beside it.
+"""Measure what the layer does to the confidence of every network of the zoo, beside temperature scaling.
 
-    measure_confidence.py --store results/confidence.json [--samples 0:1000] [--dir DATA]      what is stored stays
+    python -m tools.measure_confidence --store results/confidence.json [--samples 0:1000] [--dir DATA]
 
     none           f(x)                        the bare network
     temperature    f(x) / T                    T fitted on the other half of the samples, each half in turn
-    the layer      g(x) = f(x + γ)             by its text, and on how many samples it leaves the label of f
+    the layer      g(x) = f(x + γ)             named by its spec; also on how many samples it keeps the label of f
 
-Of each the calibration error (15 bins), the log-loss, the mean confidence and the accuracy on clean images, in float32
-on the CPU. A network is measured anew only where the digest of its weights or images, the samples or the layer changed.
-A network that was trained with noise is measured without it: as loaded it is silent, and a function of its input.
+For each it stores the calibration error (15 bins), the log-loss, the mean confidence and the accuracy on clean images,
+in float32 on the CPU. A stored network is measured again only if its weights, the images, the samples or the layers
+changed. A network that was trained with noise is measured without noise, as it is loaded.
 """
 
 from __future__ import annotations
@@ -23,11 +23,6 @@ from typing import Any  # what a json file holds
 import torch
 from torch import Tensor, nn
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))  # the package need not be installed here
-sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks"))
-
-from filing import put
-
 from antiadv import defences, models
 from antiadv.core.errors import AntiadvError, BadInput
 from antiadv.data import Dataset
@@ -38,6 +33,7 @@ from antiadv.experiments.trial import FITTED, scaled
 from antiadv.models import Card
 from antiadv.report.measures import Calibration, calibrated
 from antiadv.report.temperature import FILE, FORMAT, SCALED, stored
+from benchmarks.files import put
 
 LAYERS = ("anti_adversary:steps=2,step_size=0.15", "anti_adversary:steps=2,step_size=0.01")
 BATCH = 100
@@ -46,7 +42,7 @@ Facts = dict[str, Any]
 
 
 def identity(card: Card, images: Dataset, samples: range, world: World) -> Facts:
-    """All that decides the numbers: where it equals what is stored, there is nothing to run."""
+    """Return everything that decides the numbers. If the stored facts agree with it, the network is not measured."""
     return {
         "format": FORMAT,
         "model": card.spec,
@@ -59,31 +55,31 @@ def identity(card: Card, images: Dataset, samples: range, world: World) -> Facts
 
 
 def measure(net: nn.Module, x: Tensor, y: Tensor) -> Facts:
-    """What is found of f, of f scaled, and of g."""
-    bare = answers(net, x)
+    """Return the calibration of f, of f with temperature scaling, and of f behind each layer."""
+    bare = scores(net, x)
     cheap = scaled(net, x, y, BATCH)
     if cheap is None:
         raise BadInput(f"a temperature is fitted on {FITTED} samples at least; found {len(x)}. Ask for more.")
-    found = {defences.BARE: vars(said(bare, y)), SCALED: vars(cheap)}
+    found = {defences.BARE: vars(calibration(bare, y)), SCALED: vars(cheap)}
     for layer in LAYERS:
-        s = answers(defences.wrap(layer, net), x)
-        found[layer] = {**vars(said(s, y)), "unchanged": int((s.argmax(1) == bare.argmax(1)).sum())}
+        s = scores(defences.wrap(layer, net), x)
+        found[layer] = {**vars(calibration(s, y)), "unchanged": int((s.argmax(1) == bare.argmax(1)).sum())}
     return found
 
 
 @torch.no_grad()
-def answers(model: nn.Module, x: Tensor) -> Tensor:
+def scores(model: nn.Module, x: Tensor) -> Tensor:
     return torch.cat([model(part).double() for part in x.split(BATCH)])
 
 
-def said(s: Tensor, y: Tensor) -> Calibration:
+def calibration(s: Tensor, y: Tensor) -> Calibration:
     p = s.softmax(1)
     truth = p.gather(1, y[:, None]).squeeze(1)
     return calibrated(list(zip(p.amax(1).tolist(), truth.tolist(), (s.argmax(1) == y).tolist(), strict=True)))
 
 
 def measure_all(cards: Iterable[Card], path: Path, samples: range, directory: str | None = None) -> int:
-    """Measure and file what is not stored, network by network; how many could not be measured."""
+    """Measure and store the networks that are not stored. Return how many could not be measured."""
     found, refused, world = stored(path), 0, World("cpu")
     for card in cards:
         began = time.monotonic()
@@ -94,21 +90,21 @@ def measure_all(cards: Iterable[Card], path: Path, samples: range, directory: st
                 print(f"{card.spec}: stored", flush=True)
                 continue
             seen = measure(world.model(card.spec), images.images(samples), images.labels(samples))
-        except AntiadvError as error:  # the other networks do not depend on it
+        except AntiadvError as error:  # the other networks do not depend on this one
             print(f"{card.spec}: {error}", flush=True)
             refused += 1
             continue
-        found[card.spec] = {**asked, "found": seen, **made(samples, directory)}
+        found[card.spec] = {**asked, "found": seen, **how_made(samples, directory)}
         put(found, path)
         print(f"{card.spec}: {_short(seen)}; {time.monotonic() - began:.0f} s", flush=True)
     return refused
 
 
-def made(samples: range, directory: str | None) -> Facts:
-    """How: the folder of the data is left out, being another one on every machine."""
-    said = f"--samples {samples.start}:{samples.stop}" + " --dir DATA" * (directory is not None)
+def how_made(samples: range, directory: str | None) -> Facts:
+    """Return how it was measured. The folder of the data differs between machines, so its name is left out."""
+    options = f"--samples {samples.start}:{samples.stop}" + " --dir DATA" * (directory is not None)
     return {
-        "command": f"scripts/measure_confidence.py --store results/confidence.json {said}",
+        "command": f"python -m tools.measure_confidence --store results/confidence.json {options}",
         "device": "cpu",
         "precision": "float32",
         "threads": torch.get_num_threads(),
@@ -127,7 +123,7 @@ def main() -> int:
     p.add_argument("--samples", default="0:1000")
     p.add_argument("--dir", help="the folder of imported data sets")
     a = p.parse_args()
-    torch.set_num_threads(1)  # sums in one order; and where others work too, threads would wait for each other
+    torch.set_num_threads(1)  # fixes the order of sums
     torch.use_deterministic_algorithms(True)
     try:
         return 1 if measure_all(models.cards(), a.store, parse_samples(a.samples), a.dir) else 0

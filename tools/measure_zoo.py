@@ -1,22 +1,20 @@
-"""Measure the networks of the zoo by the road everyone takes, and write what was found into their cards.
+"""Evaluate the networks of the zoo, and write their accuracies into their cards.
 
-    measure_zoo.py --store results [--dir DATA] [--samples 0:10000]      evaluate each network under PGD-20; resumes
-    measure_zoo.py --store results --cards                               put the stored counts into the cards
+    python -m tools.measure_zoo --store results [--dir DATA] [--samples 0:10000]    evaluate under PGD-20; resumes
+    python -m tools.measure_zoo --store results --cards                             write the stored counts to the cards
 
-A card's accuracies are then functions of stored records: `antiadv evaluate --model … --attack pgd --threat linf:8/255`
-finds the same. A network that was trained with noise is measured behind the `self_ensemble` defence.
+So the accuracies of a card are computed from stored records, and
+`antiadv evaluate --model … --attack pgd --threat linf:8/255` finds the same. A network that was trained with noise is
+measured behind the `self_ensemble` defence.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-import sys
 import time
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))  # the package need not be installed here
 
 from antiadv import models
 from antiadv.core.ball import Linf
@@ -28,7 +26,7 @@ from antiadv.report.measures import right, standing
 from antiadv.train import interval, parse
 
 BALL = Linf(8 / 255)
-EMBEDDED = 1000  # the images of CIFAR-10 that come with the package: a user can see a card's accuracy on them
+EMBEDDED = 1000  # images of CIFAR-10 that come with the package, on which a user can check a card
 
 
 def cell_of(card: Card, samples: str, directory: str | None, world: World) -> Cell:
@@ -39,19 +37,22 @@ def cell_of(card: Card, samples: str, directory: str | None, world: World) -> Ce
     )
 
 
-def measured(card: Card, cell: Cell, store: Store) -> Card:
-    """The card with the counts that the store holds, and the command that made them."""
+def with_counts(card: Card, cell: Cell, store: Store) -> Card:
+    """Return the card with the counts of the stored records, and the command that made them."""
     records = store.read(cell)
     how: dict[str, Any] = {"command": cell.command, "key": cell.key}
     clean, robust = sum(map(right, records)), sum(standing(r, BALL) for r in records)
     embedded = [r for r in records if r.sample < EMBEDDED and card.data["name"] == "cifar10"]
     first = {"embedded": {"hits": sum(map(right, embedded)), "total": len(embedded)}} if embedded else {}
-    stated = _stated(clean, len(records), how | first), _stated(robust, len(records), how)
-    limits = list(parse(card.more["recipe"]).limits)
-    return dataclasses.replace(card, clean=stated[0], pgd20=stated[1], more={**card.more, "limits": limits})
+    return dataclasses.replace(
+        card,
+        clean=_accuracy(clean, len(records), how | first),
+        pgd20=_accuracy(robust, len(records), how),
+        more={**card.more, "limits": list(parse(card.more["recipe"]).limits)},
+    )
 
 
-def _stated(hits: int, total: int, how: dict[str, Any]) -> Accuracy:
+def _accuracy(hits: int, total: int, how: dict[str, Any]) -> Accuracy:
     found = Accuracy(hits, total)
     low, high = interval(found)
     return Accuracy(hits, total, {"share": found.share, "interval_95": [round(low, 4), round(high, 4)], **how})
@@ -78,13 +79,13 @@ def main() -> None:
             continue
         cell, began = cell_of(card, a.samples, a.dir, world), time.time()
         if a.cards:
-            write_card(measured(card, cell, store), path_of(card))
+            write_card(with_counts(card, cell, store), path_of(card))
         else:
             evaluate([cell], store, shard=1000, batch=a.batch, world=world)
-        new = measured(card, cell, store)
+        new = with_counts(card, cell, store)
         found = f"clean {new.clean.share:.2%}, PGD-20 {new.pgd20.share:.2%} of {new.clean.total}"
-        said = f"card {card.clean.share:.2%}, {card.pgd20.share:.2%}"
-        print(f"{card.name}: {found}; {said}; {time.time() - began:.0f} s", flush=True)
+        before = f"card {card.clean.share:.2%}, {card.pgd20.share:.2%}"
+        print(f"{card.name}: {found}; {before}; {time.time() - began:.0f} s", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
-"""Run the cells of the paper's tables on a GPU, the telling ones first, for so many minutes; every call resumes.
+"""Run the cells of the paper's tables for a number of minutes, the most informative first. Every call resumes.
 
-    run_paper.py --experiments table-3,table-2 --store DIR --precision tf32 --minutes 20 --data DIR
-    run_paper.py --list                                     what would be run, in which order, and what is stored
-    for i in 1 2 3 4; do run_paper.py --processes 4 … & done; wait      four at once into one store
+    python -m tools.run_paper --experiments table-3,table-2 --store DIR --precision tf32 --minutes 20 --data DIR
+    python -m tools.run_paper --list                    what would be run, in which order, and what is stored
+    for i in 1 2 3 4; do python -m tools.run_paper --processes 4 … & done; wait      four at once into one store
 
-Needs torch, numpy, scipy, safetensors and Pillow, and nothing of the command line. The order is that of
-`experiments.todo`. Processes on one machine that share a store take the cells in turn: who works on one holds a lock
-of its name, which ends with the process however that ends. A cell is stored shard by shard, and a shard is not begun
-that is not expected to end in time. What is whole in any precision is not run again in another.
+It needs torch, numpy, scipy, safetensors and Pillow, but none of the packages of the command line. The order is that of
+`experiments.todo`. Several processes on one machine may share a store: each locks the cell it works on, and the lock
+ends with the process. A cell is stored shard by shard. A shard is not begun if it is not expected to end in time. A
+cell that is complete in any precision is not run again in another.
 """
 
 from __future__ import annotations
@@ -24,8 +24,6 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))  # the package need not be installed here
-
 from antiadv import experiments
 from antiadv.evaluate import Cell, Store, World, evaluate
 from antiadv.experiments.layout import Ask
@@ -33,8 +31,8 @@ from antiadv.experiments.networks import Source
 from antiadv.experiments.todo import Pace, as_stored, cost, in_order, resolve
 from antiadv.report.measures import clean_accuracy, robust_accuracy
 
-SLACK = 1.2  # a shard is taken to last so much longer than guessed
-RATES = {"cuda": 30_000.0, "cpu": 15.0}  # cost a second of all processes together, before anything was measured
+SLACK = 1.2  # a shard is expected to last so much longer than guessed
+RATES = {"cuda": 30_000.0, "cpu": 15.0}  # cost per second of all processes together, until it is measured
 
 
 def main() -> int:
@@ -55,12 +53,12 @@ def main() -> int:
         for ask, cell in todo:
             print(f"{len(store.done(cell)):5d}/{ask.samples} {cost(ask):12.0f} {ask}")
         return 0
-    return run(todo, store, world, end, a)
+    return run_all(todo, store, world, end, a)
 
 
 @contextlib.contextmanager
 def alone(cell: Cell, store: Store) -> Iterator[bool]:
-    """Whether no other process here works on this cell of this store; none does while this lasts."""
+    """Lock a cell of a store against other processes on this machine. Yields whether the lock was free."""
     name = hashlib.sha256(str(store.root.resolve()).encode()).hexdigest()[:12]
     folder = Path(tempfile.gettempdir(), f"antiadv-paper-{name}")
     folder.mkdir(exist_ok=True)
@@ -73,12 +71,13 @@ def alone(cell: Cell, store: Store) -> Iterator[bool]:
             yield True
 
 
-def run(todo: list[tuple[Ask, Cell]], store: Store, world: World, end: float, a: argparse.Namespace) -> int:
+def run_all(todo: list[tuple[Ask, Cell]], store: Store, world: World, end: float, a: argparse.Namespace) -> int:
+    """Run the cells in turn until the time is up. Return 1 if any failed, else 0."""
     pace, start, failed = Pace(RATES[world.device.type] / a.processes), time.monotonic(), 0
     for ask, cell in todo:
         try:
             with alone(cell, store) as mine:
-                done, seconds = work(ask, cell, store, world, end, pace, a) if mine else (0, 0.0)
+                done, seconds = run_cell(ask, cell, store, world, end, pace, a) if mine else (0, 0.0)
         except Exception:
             failed += 1
             print(f"FAILED {ask}\n{traceback.format_exc()}", flush=True)
@@ -86,15 +85,15 @@ def run(todo: list[tuple[Ask, Cell]], store: Store, world: World, end: float, a:
         if done:
             print(f"{time.monotonic() - start:6.0f} s: {summary(cell, store)} in {seconds:.1f} s, {ask}", flush=True)
     left = sum(bool(set(cell.samples) - store.done(cell)) for _, cell in todo)
-    whole = f"{len(todo) - left} of {len(todo)} cells are whole, {failed} failed"
-    print(f"{time.monotonic() - start:6.0f} s: {whole}; run it again to go on", flush=True)
+    complete = f"{len(todo) - left} of {len(todo)} cells are complete, {failed} failed"
+    print(f"{time.monotonic() - start:6.0f} s: {complete}; run it again to go on", flush=True)
     return 1 if failed else 0
 
 
-def work(
+def run_cell(
     ask: Ask, cell: Cell, store: Store, world: World, end: float, pace: Pace, a: argparse.Namespace
 ) -> tuple[int, float]:
-    """As much of a cell as fits: how many samples were done, and in how many seconds."""
+    """Run as much of a cell as fits. Return how many samples were done, and in how many seconds."""
     kind = (cell.attack, cell.defence, cell.model)
     each, done, began = cost(ask) / ask.samples, 0, time.monotonic()
     while todo := sorted(set(cell.samples) - store.done(cell)):
@@ -120,7 +119,7 @@ def arguments() -> argparse.Namespace:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--experiments", default="all", help="names with commas between; all of them by default")
     p.add_argument("--store", default="results")
-    p.add_argument("--samples", type=int, help="so many for every cell, in place of each table's own number")
+    p.add_argument("--samples", type=int, help="samples of every cell, instead of each table's own number")
     p.add_argument("--precision", default="float32", help="float32, tf32, half or mixed")
     p.add_argument("--minutes", type=float, default=10.0, help="from the start of this process")
     p.add_argument(
@@ -133,7 +132,9 @@ def arguments() -> argparse.Namespace:
     p.add_argument("--shard", type=int, default=500)
     p.add_argument("--batch", type=int, default=1024)
     p.add_argument("--device")
-    p.add_argument("--compile", action="store_true", help="first: half a minute or so each network, faster afterwards")
+    p.add_argument(
+        "--compile", action="store_true", help="compile first: half a minute or so each network, faster afterwards"
+    )
     p.add_argument("--list", action="store_true")
     return p.parse_args()
 

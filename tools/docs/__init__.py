@@ -1,0 +1,40 @@
+"""Write the pages that are generated from facts.
+
+    python -m tools.docs            write the pages that differ
+    python -m tools.docs --check    name the pages that differ, and fail if there are any
+
+There is one module per page. Each has a function `page(root)`, which takes the root of the repository and returns the
+text. The prose is in `templates/`, in Markdown files with named places such as `{table}`; the modules compute what
+goes into these places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from tools.docs import (
+    benchmarks,
+    catalogue,
+    confidence,
+    flags,
+    parity,
+    precision,
+    readme,
+    reproduction,
+    theory,
+    zoo,
+)
+
+PAGES: dict[str, Callable[[Path], str]] = {
+    "docs/zoo.md": zoo.page,
+    "docs/catalogue.md": catalogue.page,
+    "docs/flags.md": flags.page,
+    "docs/parity.md": parity.page,
+    "docs/benchmarks.md": benchmarks.page,
+    "docs/precision.md": precision.page,
+    "docs/confidence.md": confidence.page,
+    "docs/theory.md": theory.page,
+    "docs/reproduction.md": reproduction.page,
+    "README.md": readme.page,
+}

@@ -1,0 +1,241 @@
+"""docs/benchmarks.md: how fast the project is beside other people's code, from `results/bench`."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any  # what a JSON file holds
+
+from antiadv import attacks
+from benchmarks.speed.files import stored
+from benchmarks.speed.jobs import RACES, ROBUST
+from benchmarks.speed.verdict import met
+from tools.docs.markdown import current_command, median_and_range, not_run_yet, render, render_wrapped, table, yes_or_no
+from tools.docs.parity import distance_and_limit
+
+ALONE = ("overhead", "ceiling")  # kinds of jobs that measure ours alone
+
+Facts = dict[str, Any]
+
+
+def page(root: Path) -> str:
+    folder = root / "results" / "bench"
+    found = stored(folder)
+    latency = json.loads((folder / "latency.json").read_text()) if (folder / "latency.json").exists() else None
+    races = [facts for facts in found if facts["kind"] not in ALONE]
+    ceilings = [ceiling_section(facts) for facts in found if facts["kind"] == "ceiling"]
+    overheads = [overhead_section(facts) for facts in found if facts["kind"] == "overhead"]
+    sections = [
+        race_section("On a GPU", "cuda", races),
+        race_section("On a CPU", "cpu", races),
+        "\n".join(["## What a CPU leaves to gain\n", *(ceilings or not_run_yet(["ceiling"]))]),
+        "\n".join(["## The layer's latency\n", latency_section(latency)]),
+        "\n".join(["## The engine's own overhead\n", *(overheads or not_run_yet(["overhead"]))]),
+    ]
+    due = {name: race.queries for name, race in RACES.items()}
+    return render(
+        "benchmarks",
+        robust=network_name(ROBUST),
+        summary=targets_met(found, latency) + fewer_queries(found, due),
+        sections="\n".join(sections),
+        commands="\n".join(commands(found, latency)) or "None is stored.",
+    )
+
+
+def commands(found: Sequence[Facts], latency: Facts | None) -> Iterable[str]:
+    for facts in found:
+        yield f"- `{current_command(facts['command'])}`"
+    if latency is not None:
+        yield f"- `python -m benchmarks.speed --jobs latency --device cuda --precision {latency['precision']}`"
+
+
+def network_name(model: str) -> str:
+    """Return the name of a network of the zoo, or the stem of another network's file."""
+    return Path(model).stem if model.endswith(".safetensors") else model
+
+
+def raced_network(facts: Facts) -> str:
+    """Return the network of a race. One that does not come with the project is told apart by its weights' digest."""
+    name = network_name(facts["model"])
+    return name if name == facts["model"] else f"{name} ({facts['weights'].removeprefix('sha256:')[:8]})"
+
+
+# ---------------------------------------------------------------- which targets are met
+
+
+def targets_met(found: Sequence[Facts], latency: Facts | None) -> str:
+    """Say how many targets are met, which need an option for it, and which are not met."""
+    verdicts = verdict_by_job(found)
+    if latency is not None:
+        verdicts[f"`latency` ({latency['device']}, {latency['precision']})"] = latency["verdict"]
+    met_by = {name: [side for side, row in v.get("sides", {}).items() if row["met"]] for name, v in verdicts.items()}
+    missed = [name for name, verdict in verdicts.items() if not verdict["met"]]
+    with_option = [
+        f"{name}: {' and '.join(met_by[name])}"
+        for name, verdict in verdicts.items()
+        if verdict["met"] and "ours" in verdict.get("sides", {}) and "ours" not in met_by[name]
+    ]
+    text = f"**{len(verdicts) - len(missed)} of {len(verdicts)} stored jobs meet their target.**\n"
+    for what, names in (("These do so not as it stands:", with_option), ("These do not:", missed)):
+        text += f"\n{what}\n\n" + "".join(f"- {name}\n" for name in names) if names else ""
+    return text
+
+
+def verdict_by_job(found: Sequence[Facts]) -> dict[str, Facts]:
+    """Return one verdict per job, device and precision. The sides of a job may be stored in several files."""
+    verdicts: dict[str, Facts] = {}
+    for facts in (facts for facts in found if facts["kind"] != "ceiling"):
+        name = f"`{facts['job']}` ({facts['device']}, {facts['precision']})"
+        verdict = facts["verdict"]
+        if "sides" in verdict:
+            sides = verdicts.get(name, {"sides": {}})["sides"] | verdict["sides"]
+            verdict = {"sides": sides, "met": met(sides)}
+        verdicts[name] = verdict
+    return verdicts
+
+
+def fewer_queries(found: Sequence[Facts], due: Mapping[str, int | None]) -> str:
+    """Name the jobs that were only run with fewer queries than their target has (`due`, by job)."""
+    seen: dict[str, set[int]] = {}
+    for facts in found:
+        if due.get(facts["job"]) is not None:
+            seen.setdefault(facts["job"], set()).add(facts["queries"])
+    short = {job: queries for job, queries in seen.items() if due[job] not in queries}
+    if not short:
+        return ""
+    items = (f"- `{job}`: {due[job]:,} asked, {max(queries):,} run\n" for job, queries in short.items())
+    return "\nThese were run with fewer queries than their target's, so far:\n\n" + "".join(items)
+
+
+# ---------------------------------------------------------------- races
+
+
+def race_section(title: str, kind: str, races: Sequence[Facts]) -> str:
+    """Return the races of one kind of device ("cuda" or "cpu"), and which of its jobs are not stored."""
+    here = [facts for facts in races if (facts["device"] == "cpu") == (kind == "cpu")]
+    names = [race.name for race in RACES.values() if race.target(kind) is not None]
+    missing = [name for name in names if name not in {facts["job"] for facts in here}]
+    where = sorted({f"{facts['device']}" + f", threads: {facts['threads']}" * (kind == "cpu") for facts in here})
+    rows = [row for facts in here for row in race_rows(facts)]
+    text = [f"Run on: {'; '.join(where)}.{other_programs(here)}\n", table(rows)] if rows else []
+    return "\n".join([f"## {title}\n", *text, *not_run_yet(missing)])
+
+
+def other_programs(found: Sequence[Facts]) -> str:
+    """Say how much of the processors other programs used, where that is known."""
+    taken = [facts["others"] for facts in found if facts.get("others") is not None]
+    return f" Other programs took at most {100 * max(taken):.1f} % of its processors meanwhile." if taken else ""
+
+
+def race_rows(facts: Facts) -> Iterable[dict[str, str]]:
+    """Yield a row for each side of ours."""
+    budget = f", {facts['budget']:,} queries" if facts["budget"] else ""
+    for side, row in facts["verdict"]["sides"].items():
+        (check,) = row["checks"]
+        option = {"ours": "", "compiled": ", compiled"}.get(side, f", compiled, {side}")
+        if "ratio" in check:
+            ours, theirs = (f"{check[who]:.3g}" for who in ("ours", "theirs"))
+        else:
+            ours, theirs = (f"{100 * check[who]['value']:.1f}" for who in ("ours", "theirs"))
+        apart, allowed = distance_and_limit(check, facts["points"])
+        passes = (f"{facts[who]['forwards']:,} + {facts[who]['backwards']:,}" for who in (side, "theirs"))
+        cells = {
+            "job": f"`{facts['job']}`",
+            "network": raced_network(facts) + (f" behind `{facts['layer']}`" if facts["layer"] else ""),
+            "ours": f"`{facts[side]['attack']}`" + budget + option,
+            "theirs": f"{facts['peer'].split()[0]} `{facts['theirs']['attack']}`",
+            "samples": str(len(facts["ids"])),
+            "times faster": median_over_runs(row["times_faster"], len(facts["times_faster"][side])),
+            "target": "" if facts["target"] is None else f"{facts['target']:g}",
+            "by ours": ours,
+            "by theirs": theirs,
+            "ours to theirs": apart,
+            "allowed": allowed,
+            "passes": " / ".join(passes),
+            "once": f"{facts['setup'][side]:.2g}",
+        }
+        yield cells | time_columns(facts, side) | {"target met": yes_or_no(row["met"])}
+
+
+def time_columns(facts: Facts, side: str) -> dict[str, str]:
+    """Return precision and seconds for a GPU, the number of threads for a CPU."""
+    if facts["seconds"] is None:
+        return {"threads": str(facts["threads"])}
+    medians = (f"{statistics.median(facts['seconds'][who]):.1f}" for who in (side, "theirs"))
+    return {"precision": facts["precision"], "seconds": " / ".join(medians)}
+
+
+def median_over_runs(spread: Mapping[str, float], runs: int) -> str:
+    return median_and_range(spread) if runs > 1 else f"{spread['median']:.2f} (one run)"
+
+
+# ---------------------------------------------------------------- jobs that measure ours alone
+
+
+def ceiling_section(facts: Facts) -> str:
+    """Say how much faster any code could run the network on a CPU, pass for pass."""
+    rows = [
+        {"the network": {"ours": "a copy that suits the device"}.get(name, name), "share": median_and_range(row)}
+        for name, row in facts["verdict"]["shares"].items()
+    ]
+    return render_wrapped(
+        "benchmarks_ceiling",
+        model=facts["model"],
+        millions=facts["multiplications"] / 1e6,
+        samples=facts["samples"],
+        threads=facts["threads"],
+        table=table(rows),
+        most=facts["verdict"]["most"],
+    )
+
+
+def latency_section(found: Facts | None) -> str:
+    if found is None:
+        return "\n".join(not_run_yet(["latency"]))
+    rows = [latency_row(batch, row, found["verdict"]["batches"][batch]) for batch, row in found["batches"].items()]
+    return render_wrapped(
+        "benchmarks_latency",
+        steps=found["steps"],
+        model=found["model"],
+        precision=found["precision"],
+        device=found["device"],
+        forwards=2 * found["steps"] + 1,
+        repeats=found["repeats"],
+        table=table(rows),
+    )
+
+
+def latency_row(batch: str, row: Facts, verdict: Facts) -> dict[str, str]:
+    return {
+        "batch": batch,
+        "times faster than the authors' structure": median_and_range(row["faster_than_authors"]),
+        "target": f"{verdict['faster']:g}",
+        "met": yes_or_no(verdict["fast"]),
+        "times its floor": median_and_range(row["times_the_floor"]),
+        "at most": f"{verdict['floor']:g}",
+        "floor met": yes_or_no(verdict["near"]),
+    } | {f"{side}, ms": f"{row['milliseconds'][side][1]:.2f}" for side in ("ours", "authors", "forward")}
+
+
+def overhead_section(facts: Facts) -> str:
+    shares = facts["verdict"]["shares"]
+    rows = [
+        {
+            "name": name,
+            "outside the passes": median_and_range(share, 100),
+            "met": yes_or_no(share["median"] < facts["target"]),
+        }
+        for name, share in shares.items()
+    ]
+    text = render_wrapped(
+        "benchmarks_overhead",
+        queries=facts["queries"],
+        samples=facts["samples"],
+        model=facts["model"],
+        target=100 * facts["target"],
+        met="met" if facts["verdict"]["met"] else "not met",
+        table=table(rows),
+    )
+    return "\n".join([text, *not_run_yet([name for name in attacks.ATTACKS if name not in shares])])

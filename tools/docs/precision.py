@@ -1,0 +1,95 @@
+"""docs/precision.md: what a search in fewer digits misses, from cells that are stored in several precisions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from antiadv.core.errors import BadInput
+from antiadv.evaluate import Cell, Store
+from antiadv.evaluate.cell import Receipt
+from antiadv.evaluate.precision import PRECISIONS
+from antiadv.report.flags import changes_with_precision, stands
+from antiadv.report.measures import difference
+from antiadv.report.table import Row, coarse, level, make_row
+from tools.docs.markdown import render, table, wrap
+
+
+class Searched(NamedTuple):
+    """One cell in one precision: its row of the report, and the receipts of its shards."""
+
+    row: Row
+    receipts: list[Receipt]
+
+
+class Pair(NamedTuple):
+    """One cell searched twice, in the finest stored precision and in a coarser one."""
+
+    fine: Searched
+    coarse: Searched
+
+    @property
+    def cells(self) -> tuple[Cell, Cell]:
+        return self.fine.row.cell, self.coarse.row.cell
+
+
+def page(root: Path) -> str:
+    pairs = searched_twice([root / "results", root / "results" / "precision"])
+    if not pairs:
+        raise BadInput("docs/precision.md needs a cell that is stored in two precisions; found none. Run one first.")
+    rows = {side.row.cell: side.row for pair in pairs for side in pair}
+    differing = {flag.cells for flag in changes_with_precision(list(rows.values()))}
+    lines = [table_row(pair, pair.cells in differing) for pair in pairs]
+    commands = dict.fromkeys(f"- `{side.row.cell.command}`" for pair in pairs for side in pair)
+    weak = sorted({(c.attack, coarse(c.precision), f"`{c.attack}` in {c.precision}") for _, c in differing})
+    names = ", ".join(name for *_, name in weak)
+    answer = f"**Too weak: {names}.**" if weak else "**None is weaker than chance allows.**"
+    return render(
+        "precision",
+        summary=wrap(f"{answer} Of the {len(pairs)} pairs {len(differing)} differ so."),
+        table=table(lines),
+        commands="\n".join(commands),
+    )
+
+
+def searched_twice(folders: Iterable[Path]) -> list[Pair]:
+    """Pair the finest stored precision of each cell with every other one.
+
+    A cell that is stored in several folders is read from the first.
+    """
+    found: dict[Cell, dict[str, Searched]] = {}
+    for store in map(Store, folders):
+        for cell in store.cells():
+            searched = Searched(make_row(cell, store.read(cell), []), store.receipts(cell))
+            same = found.setdefault(replace(cell, precision=PRECISIONS[0], samples=range(0)), {})
+            same.setdefault(cell.precision, searched)
+    several = [[some[p] for p in PRECISIONS if p in some] for some in found.values()]
+    return sorted((Pair(some[0], other) for some in several for other in some[1:]), key=order)
+
+
+def order(pair: Pair) -> tuple[object, ...]:
+    cell = pair.coarse.row.cell
+    return cell.precision, level(cell), cell.attack, cell.model, cell.defence
+
+
+def table_row(pair: Pair, differs: bool) -> dict[str, str]:
+    """Compare the two searches on the samples that both have. `differs` sets the difference in bold."""
+    (before, _), (after, receipts) = pair
+    cell, left = after.cell, [stands([row]) for row in (before, after)]
+    d, both = difference(*left), left[0].keys() & left[1].keys()
+    gap = f"{100 * d.value:+.1f} [{100 * d.low:+.1f}, {100 * d.high:+.1f}]"
+    return {
+        "network": cell.model + ("" if cell.defence == "none" else f" behind `{cell.defence}`"),
+        "attack": f"`{cell.attack}`",
+        "threat": f"`{cell.threat}`",
+        "n": str(d.n),
+        "searched in": f"{before.cell.precision}, {cell.precision}",
+        "left": ", ".join(f"{100 * sum(some[i] for i in both) / d.n:.1f}" for some in left),
+        "more left": f"**{gap}**" if differs else gap,
+        "only finer": str(d.gained),
+        "only coarser": str(d.lost),
+        "again": str(sum(r.again for r in receipts)),
+        "revision": ", ".join(dict.fromkeys(r.revision for r in receipts)),
+    }
