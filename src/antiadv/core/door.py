@@ -5,6 +5,7 @@
     check_images(x)        floating point, [N, …], finite, in [0, 1]                one synchronisation
     check_labels(y, x)     whole numbers, one per image
     check_scores(s, x)     [N, K], K ≥ 2 or the data's, finite, no probabilities    one synchronisation
+    check_sound(bad, ids)  no NaN or infinity in any answer during an attack
     check_slope(s)         scores through which gradients flow                      costs nothing
     arrived(g)             a gradient that came back to the images                  costs nothing
     fitting(f, x)          why f fails on x, where x is elsewhere or of another kind
@@ -30,6 +31,7 @@ NO_WAY = (
     "Keep to torch inside it, without detach or no_grad, or use what sees scores or labels only."
 )
 TRAINING = "the classifier must be in evaluation mode; found it in training mode. Call .eval() on it first."
+NAMED = 8  # samples that a sentence names at most
 ROUNDING = 1e-5  # images that went through a resize or a normalise-and-back overshoot [0, 1] by less than this
 
 
@@ -126,6 +128,18 @@ def check_scores(
         first = int(y[(y < 0) | (y >= s.shape[1])][0])
         raise BadInput(
             f"labels must lie in 0 … {s.shape[1] - 1}; found {first}. Check the classes of network and data."
+        )
+
+
+def check_sound(unsound: Tensor, ids: Tensor) -> None:
+    """`unsound`, one for each sample, is true where an answer during its attack had NaN or infinity in it."""
+    bad = ids.cpu()[unsound.cpu().bool()].tolist()
+    if bad:
+        named = ", ".join(map(str, bad[:NAMED])) + (", …" if len(bad) > NAMED else "")
+        raise BadInput(
+            f"scores and gradients must be finite in every answer; found NaN or infinity during the attack for "
+            f"{len(bad)} of {len(ids)} images: sample{'s' if len(bad) > 1 else ''} {named}. "
+            "Check the network for overflow, division by zero and roots of zero."
         )
 
 

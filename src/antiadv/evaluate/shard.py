@@ -10,7 +10,8 @@ judge does not, it is made again in float32, and that search counts: lest roundi
 it had the rest of the budget, and a second search would be a second budget. Samples that the classifier gets wrong
 untouched are not attacked: nothing is left to break. Three sets of dice are made of the seed and a sample's number: the
 attack's, those of a randomised defence under attack, and the judge's. The two engines are compared over equally many
-looks.
+looks. NaN or infinity in any answer to the attack or to the judge refuses the whole batch, and names the samples: such
+an answer neither fools nor withstands.
 """
 
 from __future__ import annotations
@@ -24,7 +25,16 @@ from torch import Tensor, nn
 from antiadv import attacks
 from antiadv.core.attack import Attack, check_attack
 from antiadv.core.defence import base_of, check_dice
-from antiadv.core.door import check_base, check_images, check_labels, check_scores, check_whole, fitting, untouched
+from antiadv.core.door import (
+    check_base,
+    check_images,
+    check_labels,
+    check_scores,
+    check_sound,
+    check_whole,
+    fitting,
+    untouched,
+)
 from antiadv.core.draws import Draws
 from antiadv.core.engine import Eager, Engine
 from antiadv.core.errors import BadInput
@@ -93,6 +103,7 @@ def confront(
             clean = judged(x, judge)
         for s in clean.scores:
             check_scores(s, x, y, ids, classes)
+        check_sound(clean.unsound, ids)
         ledger = Ledger(len(x), threat.queries)
         goal = ~clean.majority(y) if threat.targeted else clean.majority(y)
         rows = goal.nonzero().squeeze(1)
@@ -101,7 +112,8 @@ def confront(
         def search(rows: Tensor, engine: Engine, ledger: Ledger) -> tuple[Tensor, Tensor]:
             oracle = Oracle(model, threat, ledger, engine, rows.cpu(), seen, dice.fold(DEFENDER))
             found = attack(oracle, x[rows], y[rows], threat.ball, dice[rows])
-            z = tidy(x[rows], found.detach().to(x))
+            check_sound(ledger.unsound, ids)  # before the images, which may be no numbers for that reason
+            z = tidy(x[rows], found.detach().to(x), ids[rows])
             return z, oracle.refused(z).to(x.device)
 
         z, heard = x.clone(), torch.zeros_like(goal)
@@ -112,6 +124,7 @@ def confront(
         if judge is not engine:
             with aside():
                 before, after = judged(x, engine), judged(z, engine)
+            check_sound(before.unsound | after.unsound, ids)
             agreement = _agreement((before, clean), (after, attacked))
             believed = (after.majority(y) == threat.targeted) & (attacked.majority(y) != threat.targeted) & goal
             claimed = attack.minimal | ((threat.ball.distance(x, z) <= threat.ball.reach) & ~heard)
@@ -122,8 +135,7 @@ def confront(
                 z[doubtful], _ = search(doubtful, judge, second)
                 ledger.replace(doubtful.cpu(), second)
                 attacked = judged(z, judge)
-        for s in attacked.scores:
-            check_scores(s, x, ids=ids)
+        check_sound(attacked.unsound, ids)
         facts = records(ids.tolist(), y, x, z, clean, attacked, threat.ball, ledger)
     how = {"agreement": agreement, "again": again, "checks": int(ledger.checks.sum())}
     return z, facts, meter.receipt(x.device, **how, compiled=getattr(engine, "compiled", False))

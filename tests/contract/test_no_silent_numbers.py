@@ -1,0 +1,151 @@
+"""No silent numbers: NaN and infinity in any answer, attacks that never ran, and loops that no budget ends.
+
+Over every entry of ATTACKS, on toys whose distance to the boundary is known.
+"""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import antiadv
+from antiadv.attacks import parse
+from antiadv.core.ball import Ball
+from antiadv.core.engine import Eager
+from antiadv.core.errors import BadInput
+from antiadv.core.ledger import Ledger
+from antiadv.core.losses import ce
+from antiadv.core.oracle import NO_LABEL, Oracle
+from antiadv.core.threat import Access, Threat
+from antiadv.evaluate.shard import confront
+from tests.contract.test_attacks import CASES
+from tests.toys import halfspace, sphere
+
+WORDS = [math.nan, math.inf, -math.inf]
+
+
+class Breaking(nn.Module):
+    """A classifier whose answer to the images of some brightness is spoilt; the clean images have none of it.
+
+    `what` says which of its scores: the largest, the smallest, all of them, or only the gradient.
+    """
+
+    def __init__(self, base: nn.Module, x: Tensor, value: float, what: str = "all") -> None:
+        super().__init__()
+        self.base, self.value, self.what = base, value, what
+        self.register_buffer("clean", x.flatten(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        s = self.base(x)
+        moved = (x.flatten(1)[:, None] != self.clean).any(2).all(1)[:, None]
+        if self.what == "gradient":
+            spoilt = (x.flatten(1)[:, :1] * 0).sqrt()  # 0, with a gradient of NaN
+            return s + torch.where(moved, spoilt, torch.zeros_like(spoilt))
+        if self.what == "all":
+            return torch.where(moved, self.value, s)
+        order = s.detach().argmax(1) if self.what == "largest" else s.detach().argmin(1)
+        return torch.where(moved & (torch.arange(s.shape[1]) == order[:, None]), self.value, s)
+
+
+@pytest.mark.parametrize(("name", "p"), CASES)
+@pytest.mark.parametrize("value", WORDS)
+def test_no_attack_makes_a_number_of_answers_that_are_none(name: str, p: float, value: float) -> None:
+    toy = halfspace(p, n=4)
+    model = Breaking(toy.model, toy.x, value).eval()
+    ids = torch.tensor([40, 41, 42, 43])
+    with pytest.raises(BadInput, match=r"NaN or infinity.*sample"):
+        antiadv.attack(model, toy.x, toy.y, name, Ball(p, 1.3 * toy.distance), queries=300, ids=ids)
+
+
+@pytest.mark.parametrize(("name", "p"), [c for c in CASES if parse(c[0]).access >= Access.GRADIENTS])
+def test_nor_of_gradients_that_are_none(name: str, p: float) -> None:
+    toy = halfspace(p, n=4)
+    model = Breaking(toy.model, toy.x, 0, "gradient").eval()
+    assert torch.isfinite(model(toy.x + 0.01)).all(), "the scores are fine"
+    with pytest.raises(BadInput, match="NaN or infinity"):
+        antiadv.attack(model, toy.x, toy.y, name, Ball(p, 1.3 * toy.distance), queries=300)
+
+
+class Once(nn.Module):
+    """A classifier whose n-th answer is NaN for the last of the images in it."""
+
+    def __init__(self, base: nn.Module, call: int) -> None:
+        super().__init__()
+        self.base, self.call, self.calls = base, call, 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        s = self.base(x)
+        return torch.where(torch.arange(len(x))[:, None] == len(x) - 1, math.nan, s) if self.calls == self.call else s
+
+
+@pytest.mark.parametrize("name", ["square", "rays", "apgd", "fab", "nes:probes=5", "hop_skip_jump"])
+@pytest.mark.parametrize("call", [2, 7, 10])
+def test_one_answer_of_many_fails_the_batch_and_names_the_sample(name: str, call: int) -> None:
+    toy, attack = sphere(math.inf), parse(name)
+    ball = Ball(math.inf, 0.5 * toy.distance)  # where nothing falls, so that the batch stays whole
+    threat = Threat(ball, attack.access, 60)
+    ids = torch.tensor([70, 71, 72, 73])
+    with pytest.raises(BadInput, match="sample 73"):
+        confront(Once(toy.model, call).eval(), attack, threat, toy.x, toy.y, ids, 0, Eager())
+
+
+@pytest.mark.parametrize("value", WORDS)
+@pytest.mark.parametrize("what", ["largest", "smallest", "all"])
+@pytest.mark.parametrize("targeted", [False, True])
+def test_an_answer_that_is_no_number_fools_nobody(value: float, what: str, targeted: bool) -> None:
+    toy = halfspace(math.inf, n=4)
+    model = Breaking(toy.model, toy.x, value, what).eval()
+    ledger = Ledger(4)
+    oracle = Oracle(model, Threat(Ball(math.inf, 0.1), Access.SCORES, None, targeted), ledger)
+    for label in range(4):
+        y = torch.full((4,), label)
+        assert not oracle.fooled(oracle.scores(toy.x + 0.01), y).any()
+        assert not oracle.fooled(oracle.labels(toy.x + 0.01), y).any()
+    assert (oracle.labels(toy.x + 0.01) == NO_LABEL).all()
+    assert ledger.unsound.tolist() == [9] * 4
+
+
+def test_what_a_model_beside_answers_is_noted_too() -> None:
+    toy = halfspace(math.inf, n=4)
+    ledger = Ledger(4)
+    oracle = Oracle(toy.model, Threat(Ball(math.inf, 0.1), Access.INTERNALS), ledger)
+    beside = oracle[torch.tensor([1, 3])].beside(Breaking(toy.model, toy.x, math.nan).eval())
+    beside[torch.tensor([1])].scores(toy.x[3:] + 0.01)
+    assert ledger.unsound.tolist() == [0, 0, 0, 1]
+
+
+def test_square_with_one_bad_answer_in_its_middle() -> None:
+    toy = sphere(math.inf)
+    with pytest.raises(BadInput, match="sample 3"):
+        threat = Threat(Ball(math.inf, 0.5 * toy.distance), Access.SCORES, 100)
+        confront(Once(toy.model, 50).eval(), parse("square"), threat, toy.x, toy.y, torch.arange(4), 0, Eager())
+
+
+class Waits(TorchDispatchMode):
+    """Counts the operations that wait for a device: reading a number, and selecting by a mask."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        name = func.overloadpacket._qualified_op_name
+        self.count += name in ("aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select", "aten::is_nonzero")
+        return func(*args, **(kwargs or {}))
+
+
+def test_noting_them_waits_for_no_device() -> None:
+    toy = halfspace(math.inf, n=4)
+    oracle = Oracle(toy.model, Threat(Ball(math.inf, 0.1), Access.GRADIENTS), Ledger(4))
+    with Waits() as waits:
+        s = oracle.scores(toy.x)
+        oracle.fooled(s, toy.y)
+        oracle.fooled(oracle.labels(toy.x), toy.y)
+        oracle.gradient(toy.x, ce, toy.y)
+        oracle.jacobian(toy.x)
+    assert waits.count == 0
