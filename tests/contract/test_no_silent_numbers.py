@@ -121,8 +121,8 @@ def test_what_a_model_beside_answers_is_noted_too() -> None:
 
 def test_square_with_one_bad_answer_in_its_middle() -> None:
     toy = sphere(math.inf)
+    threat = Threat(Ball(math.inf, 0.5 * toy.distance), Access.SCORES, 100)
     with pytest.raises(BadInput, match="sample 3"):
-        threat = Threat(Ball(math.inf, 0.5 * toy.distance), Access.SCORES, 100)
         confront(Once(toy.model, 50).eval(), parse("square"), threat, toy.x, toy.y, torch.arange(4), 0, Eager())
 
 
@@ -149,3 +149,37 @@ def test_noting_them_waits_for_no_device() -> None:
         oracle.gradient(toy.x, ce, toy.y)
         oracle.jacobian(toy.x)
     assert waits.count == 0
+
+
+HUGE = 10**12
+LABELS = ("boundary", "hop_skip_jump", "qeba")
+ENDLESS = [
+    *(f"{n}:steps={HUGE}" for n in ("pgd", "apgd", "fab", "nes", "bandits", "simba", "square", "rays", *LABELS)),
+    f"simba:rule=stp,steps={HUGE}",
+    f"adaptive:steps={HUGE}",
+    *(f"{n}restarts={HUGE}" for n in ("pgd:", "apgd:", "fab:", "apgd:loss=dlr,targets=9,", "fab:targets=9,")),
+    *(f"{n}:tries={HUGE}" for n in LABELS),
+    *(f"{n}:attack=(pgd:restarts={HUGE})" for n in ("bpda", "smooth", "eot")),
+    f"apgd:eot={HUGE}",
+    f"nes:probes={HUGE}",
+    f"eot:samples={HUGE}",
+    f"cascade:stages=(pgd:restarts={HUGE})+square",
+]
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+@pytest.mark.parametrize("falls", [False, True])
+def test_a_search_ends_when_no_sample_can_pay_or_none_is_left(name: str, falls: bool) -> None:
+    """However many steps, starts or tries it was told to make. Nobody measures the time: it would never end."""
+    attack = parse(name)
+    for p in sorted(attack.norms):
+        toy = halfspace(p, n=2)
+        ball = Ball(p, (3 if falls else 0.5) * toy.distance)
+        outcome = antiadv.attack(toy.model, toy.x, toy.y, attack, ball, queries=40)
+        assert max(r.queries for r in outcome.records) <= 40
+
+
+@pytest.mark.parametrize("name", [f"pseudo_label:restarts={HUGE}", f"transfer:attack=(pgd:restarts={HUGE})"])
+def test_so_does_one_on_the_base_when_none_is_left(name: str) -> None:
+    toy = halfspace(math.inf, n=2)
+    assert antiadv.attack(toy.model, toy.x, toy.y, name, Ball(math.inf, 3 * toy.distance)).fooled.all()

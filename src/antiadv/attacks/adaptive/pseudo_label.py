@@ -46,6 +46,8 @@ class PseudoLabel:
     def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
         live = Survivors(oracle.beside(base_of(oracle.open())), x, y, draws)
         for restart in range(self.restarts):
+            if not len(live):
+                break
             z = start(live.x, ball, live.draws.fold(restart))
             climb(live, z, ball, negated(margin), steps=self.steps)
         return live.images()

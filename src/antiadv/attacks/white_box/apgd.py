@@ -77,6 +77,8 @@ class APGD:
             live.offer(live.x, s)
         live.afford(self.eot)
         for turn in range(self.restarts * (1 if ranked is None else ranked.shape[1])):
+            if not len(live):
+                break
             t = [] if ranked is None else [ranked[live.rows.to(y.device), turn // self.restarts]]
             z = start(live.x, ball, live.draws.fold(turn))
             climb(live, z, ball, loss, *t, steps=self.steps, rho=self.rho, eot=self.eot)

@@ -81,6 +81,8 @@ class FAB:
             ranked = rank(live, s, self.targets, len(x))
             leave(live, keep(live, live.x, s, ball).tolist(), ball)
         for turn in range(self.restarts * (1 if ranked is None else ranked.shape[1])):
+            if not len(live):
+                break
             aim = None if ranked is None else ranked[live.rows.to(y.device), turn // self.restarts]
             self._run(live, aim, ball, turn)
         if ball.eps == math.inf:

@@ -48,6 +48,8 @@ class PGD:
     def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
         live = Survivors(oracle, x, y, draws)
         for restart in range(self.restarts):
+            if not len(live):
+                break
             z = ball.random(live.x, live.draws.fold(restart)) if self.random_start else live.x
             for _ in range(self.steps):
                 if not len(live):
