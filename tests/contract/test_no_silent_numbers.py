@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import antiadv
 from antiadv.attacks import parse
+from antiadv.core.attack import least_queries
 from antiadv.core.ball import Ball
 from antiadv.core.engine import Eager
 from antiadv.core.errors import BadInput
@@ -22,8 +23,8 @@ from antiadv.core.losses import ce
 from antiadv.core.oracle import NO_LABEL, Oracle
 from antiadv.core.threat import Access, Threat
 from antiadv.evaluate.shard import confront
-from tests.contract.test_attacks import CASES
-from tests.toys import halfspace, sphere
+from tests.contract.test_attacks import CASES, confronted
+from tests.toys import Spy, Toy, halfspace, sphere
 
 WORDS = [math.nan, math.inf, -math.inf]
 
@@ -183,3 +184,76 @@ def test_a_search_ends_when_no_sample_can_pay_or_none_is_left(name: str, falls: 
 def test_so_does_one_on_the_base_when_none_is_left(name: str) -> None:
     toy = halfspace(math.inf, n=2)
     assert antiadv.attack(toy.model, toy.x, toy.y, name, Ball(math.inf, 3 * toy.distance)).fooled.all()
+
+
+VARIANTS = [
+    *(
+        "pgd:random_start=false",
+        "pgd:random_start=false,steps=1",
+        "apgd:targets=3",
+        "apgd:eot=4,targets=3",
+        "fab:targets=3",
+    ),
+    *(
+        "simba:rule=stp",
+        "nes:probes=3",
+        "eot:attack=fab,samples=3",
+        "eot:attack=(nes:probes=2),samples=2",
+        "bpda:attack=fab",
+    ),
+    *("cascade:stages=(nes:probes=20)+square", "cascade:stages=(fab:targets=3)+(nes:probes=4)", "cascade:stages=simba"),
+]
+
+
+class Watched(Spy):
+    """A defence that does nothing but remember whether it was shown an image other than the clean ones."""
+
+    def __init__(self, base: nn.Module, x: Tensor) -> None:
+        super().__init__(base)
+        self.x, self.tried = x, False
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.tried |= bool((x[:, None] != self.x).flatten(2).any(2).all(1).any())
+        return super().forward(x)
+
+
+@pytest.mark.parametrize(("name", "p"), [*CASES, *((n, p) for n in VARIANTS for p in sorted(parse(n).norms))])
+@pytest.mark.parametrize("targeted", [False, True])
+def test_an_attack_tries_something_or_is_said_not_to_have_run(name: str, p: float, targeted: bool) -> None:
+    toy, attack = halfspace(p, n=2), parse(name)
+    y = 1 - toy.y if targeted else toy.y
+    ball = Ball(p, 0.5 * toy.distance)
+    least = least_queries(attack, Threat(ball, attack.access, None, targeted))
+    for queries in sorted({*range(1, 6), max(1, least - 1), max(1, least)}):
+        watched = Watched(toy.model, toy.x)
+        confronted(attack, watched, Toy(toy.model, toy.x, y, toy.distance), ball, queries, targeted)
+        outcome = antiadv.attack(toy.model, toy.x, y, attack, ball, queries=queries, targeted=targeted)
+        assert outcome.least_queries == least
+        if queries < least and watched.tried and name.startswith("cascade"):
+            continue  # a later stage may begin a little earlier than it says
+        assert outcome.not_attacked.tolist() == [queries < least] * 2
+        if queries >= least > 0:
+            assert watched.tried
+            assert outcome.robust_accuracy == 1
+        elif least > 0:
+            assert not watched.tried
+            with pytest.raises(BadInput, match=f"at least {least:,} queries"):
+                _ = outcome.robust_accuracy
+
+
+@pytest.mark.parametrize("name", ["nes:steps=0", "bandits:steps=0"])
+def test_nor_did_one_that_makes_no_step(name: str) -> None:
+    toy = halfspace(math.inf, n=2)
+    outcome = antiadv.attack(toy.model, toy.x, toy.y, name, Ball(math.inf, 0.1), queries=1000)
+    assert outcome.not_attacked.all()
+    with pytest.raises(BadInput, match="steps"):
+        _ = outcome.robust_accuracy
+
+
+def test_what_is_wrong_from_the_start_was_not_to_be_attacked() -> None:
+    toy = halfspace(math.inf, n=4)
+    y = toy.y.clone()
+    y[1] = 3
+    outcome = antiadv.attack(toy.model, toy.x, y, "nes", Ball(math.inf, 0.1), queries=100)
+    assert outcome.not_attacked.tolist() == [True, False, True, True]
+    assert outcome.fooled.tolist() == [False, True, False, False]

@@ -16,12 +16,13 @@ import torch
 from torch import Tensor, nn
 
 from antiadv import attacks
-from antiadv.core.attack import Attack, check_kind
+from antiadv.core.attack import Attack, check_kind, least_queries, never_ran
 from antiadv.core.ball import Ball
 from antiadv.core.door import check_float
 from antiadv.core.errors import BadInput
 from antiadv.core.threat import Access, Threat
 from antiadv.evaluate.cell import LOOKS, Cell, Receipt, Record
+from antiadv.evaluate.judge import idle
 from antiadv.evaluate.plan import make_cell, plan
 from antiadv.evaluate.progress import Count, Progress, Tally
 from antiadv.evaluate.runners import parse_runner
@@ -36,12 +37,17 @@ __all__ = ["Cell", "Outcome", "Progress", "Store", "Tally", "World", "attack", "
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an attack on a batch came to: the images, a record for each, and what it cost."""
+    """What an attack on a batch came to: the images, a record for each, and what it cost.
+
+    `queries` of a record are the attack's; `judge_queries` are the images that the judge sent, which the model's owner
+    sees too.
+    """
 
     images: Tensor
     records: list[Record]
     threat: Threat
     receipt: Receipt
+    attack: Attack
 
     @property
     def fooled(self) -> Tensor:
@@ -51,10 +57,28 @@ class Outcome:
         return (distance <= self.threat.ball.reach) & torch.tensor(hit, dtype=torch.bool)
 
     @property
+    def not_attacked(self) -> Tensor:
+        """Which samples the attack tried nothing on, though there was something to break: too small a budget."""
+        return torch.tensor(idle(self.records, self.attack, self.threat), dtype=torch.bool)
+
+    @property
+    def least_queries(self) -> int:
+        """The smallest budget with which this attack tries anything."""
+        return least_queries(self.attack, self.threat)
+
+    @property
     def robust_accuracy(self) -> float:
-        """The share of samples that the attack could not break, those wrong from the start counted as broken."""
+        """The share of samples that the attack could not break, those wrong from the start counted as broken.
+
+        There is none where samples were not attacked.
+        """
         if not self.records:
             raise BadInput("no samples were attacked; there is no accuracy of nothing. Pass at least one image.")
+        if lost := int(self.not_attacked.sum()):
+            raise BadInput(
+                f"{lost} of {len(self.records)} samples were not attacked, so there is no robust accuracy: "
+                f"{never_ran(self.attack, self.threat)}."
+            )
         return 1 - self.fooled.double().mean().item()
 
 
@@ -100,7 +124,7 @@ def attack(
     here = engine(x.device, batch, precision, compiled)
     with torch.inference_mode(False):  # whoever calls may be in it, and there are no gradients inside
         z, records, receipt = confront(model, chosen, threat, x, y, ids, seed, here, looks=looks)
-    return Outcome(z, records, threat, receipt)
+    return Outcome(z, records, threat, receipt, chosen)
 
 
 def evaluate(

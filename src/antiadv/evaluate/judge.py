@@ -1,6 +1,7 @@
 """The judge: images to records. It trusts no attack, and looks at the images itself, in float32, through the defence.
 
     look(g, x)     scores of g and labels of f
+    idle(…)        which samples an attack tried nothing on
     records(…)     what g says of x and of z, how far z is from x, and what the ledger says it cost
 
 A randomised defence is looked at `looks` times, each with dice of its own, and what counts is the majority: it is
@@ -23,6 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from antiadv.core.attack import Attack, least_queries
 from antiadv.core.ball import Ball
 from antiadv.core.defence import Randomised, base_of
 from antiadv.core.draws import Draws
@@ -30,6 +32,7 @@ from antiadv.core.engine import Engine
 from antiadv.core.errors import BadInput
 from antiadv.core.ledger import Ledger
 from antiadv.core.oracle import largest
+from antiadv.core.threat import Threat
 from antiadv.evaluate.cell import LOOKS, Record
 
 
@@ -77,6 +80,22 @@ def look(model: nn.Module, x: Tensor, engine: Engine, dice: Draws, looks: int = 
     of_base = s[0] if base is model else engine.scores(base, x)
     sound = (largest(s.transpose(0, 1)) < math.inf) & (largest(of_base) < math.inf)
     return Look(s, of_base.argmax(1), ~sound)
+
+
+def idle(records: Sequence[Record], attack: Attack, threat: Threat) -> list[bool]:
+    """Which samples there was something to break of, and nothing was tried: the attack never ran on them.
+
+    Seen from the budget, which may be less than the attack needs, and from the record: no query, no gradient, and the
+    clean image. An attack that never asks the model under attack (`transfer`) is not idle for that.
+    """
+    least = least_queries(attack, threat)
+    short = threat.queries is not None and threat.queries < least
+
+    def nothing(r: Record) -> bool:
+        goal = (2 * r.clean_right > r.draws) != threat.targeted
+        return goal and r.distance == 0 and (short or (least > 0 and r.queries == 0 == r.gradients))
+
+    return [nothing(r) for r in records]
 
 
 def tidy(x: Tensor, z: Tensor, ids: Tensor) -> Tensor:

@@ -35,7 +35,7 @@ from antiadv.core.door import at_least
 from antiadv.core.draws import Draws
 from antiadv.core.errors import BadInput, BadSpec
 from antiadv.core.oracle import Oracle
-from antiadv.core.threat import Access
+from antiadv.core.threat import Access, Threat
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,9 @@ class Qeba:
                 f"basis=pca needs a path to its file, and no other basis does; found basis={self.basis}, "
                 f"path={self.path}. Write qeba:basis=pca,path=gradients.safetensors."
             )
+
+    def least_queries(self, threat: Threat) -> int:
+        return 2  # x itself is asked first
 
     def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
         if x.ndim != 4:

@@ -30,7 +30,7 @@ from antiadv.core.ball import Ball, per_row
 from antiadv.core.door import at_least
 from antiadv.core.draws import Draws
 from antiadv.core.oracle import UNLIMITED, Oracle
-from antiadv.core.threat import Access
+from antiadv.core.threat import Access, Threat
 
 TOLERANCE = 1e-3
 
@@ -48,6 +48,9 @@ class Rays:
 
     def __post_init__(self) -> None:
         at_least(0, steps=self.steps)
+
+    def least_queries(self, threat: Threat) -> int:
+        return 2  # x itself is asked first
 
     def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
         d = math.prod(x.shape[1:])

@@ -41,7 +41,7 @@ from antiadv.core.draws import Draws
 from antiadv.core.errors import BadSpec
 from antiadv.core.losses import gap, rival
 from antiadv.core.oracle import Oracle
-from antiadv.core.threat import Access
+from antiadv.core.threat import Access, Threat
 
 HALVINGS = 8  # of the last stretch, (1 − β) of the way: to 4e-4 of the distance
 TIE = 1e-5  # of the largest score: float32 passes of other batch sizes differ by less
@@ -72,6 +72,10 @@ class FAB:
                 raise BadSpec(
                     f"{name} is a share, in [0, 1]; found {getattr(self, name)!r}. Leave it out for FAB's own."
                 )
+
+    def least_queries(self, threat: Threat) -> int:
+        ranks = self.targets > 0 and not threat.targeted  # the classes, by one query for x
+        return 2 + ranks  # x itself is asked first
 
     def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
         live = Survivors(oracle, x, y, draws)
