@@ -18,6 +18,7 @@ from antiadv.evaluate.cell import Record
 from antiadv.evaluate.precision import PRECISIONS
 from antiadv.report.digits import WEAK
 from antiadv.report.flags import RULES, flags
+from antiadv.report.render import fields
 from antiadv.report.table import Row, make_row, rows
 from tests.evaluate.probes import MODEL, RECEIPT, cell, record
 
@@ -398,3 +399,36 @@ def test_the_second_of_two_tests_is_held_to_less():
     """Holm's rule, with p = 1/64 and 1/32: Bonferroni's would keep silent of the second."""
     both = [row("pgd", 10), row("pgd", 17, seed=1), row("apgd", 10), row("apgd", 16, seed=1)]
     assert names(*both) == ["changes_with_seed"] * 2
+
+
+# ---------------------------------------------------------------- attacks that never ran
+
+
+def unrun(attack: str, threat: str, defence: str = "none") -> Row:
+    """A row of samples of which nothing was asked."""
+    return of(attack, [record(i, queries=0) for i in range(40)], defence, threat=threat)
+
+
+def test_an_attack_that_never_ran_has_no_accuracy_and_is_named_with_what_it_needs():
+    small = unrun("nes", "linf:2/255,queries=100")
+    assert (small.robust, small.gain, small.queries) == (None, None, None)
+    (flag,) = flags([small])
+    assert flag.name == "not_attacked"
+    assert dict(flag.numbers) == {"lost": 40, "n": 40, "least": 101}
+    assert "101" in flag.sentence
+    assert "not attacked" in fields(small)
+    assert small.json()["robust"] is None
+    assert "101" in small.json()["not_attacked"]
+
+
+def test_one_that_works_on_the_base_ran_without_a_query():
+    fine = unrun("transfer", "linf:2/255")
+    assert fine.robust is not None
+    assert fine.robust.value == 1
+    assert names(fine) == []
+
+
+def test_no_gain_is_made_of_a_bare_side_that_was_not_attacked():
+    threat = "linf:2/255,queries=100"
+    bare, tried = [record(i, queries=0) for i in range(40)], [record(i, queries=101, distance=0.001) for i in range(40)]
+    assert make_row(cell("nes", threat=threat, defence=ANTI), tried, bare).gain is None

@@ -25,6 +25,7 @@ from antiadv.report.curves import by_access, by_cost, by_queries, by_radius
 from antiadv.report.document import Claimed, Document, Shown, raised
 from antiadv.report.figures import Figure, Panel, Series
 from antiadv.report.grid import count, join
+from antiadv.report.render import NOT_ATTACKED
 from antiadv.report.sheet import Entry, Sheet, code, measured, of_grid, ratio
 from antiadv.report.sheet import count as counted
 from antiadv.report.summary import by_defence, headline
@@ -202,9 +203,9 @@ def _cells(found: Sequence[Row]) -> Sheet:
             Entry(str(row.cell.threat)),
             Entry(row.cell.precision),
             counted(row.cell.seed),
-            counted(row.robust.n),
+            counted(row.clean.n),
             measured(row.clean),
-            measured(row.robust),
+            Entry(NOT_ATTACKED) if row.robust is None else measured(row.robust),
             counted(row.queries),
             measured(row.gain, "" if row.gain is None else f" p {row.gain.p:.2g}"),
             ratio(row.ratio),

@@ -19,6 +19,13 @@ class Explanation:
 
 
 EXPLAINED = {
+    "not_attacked": Explanation(
+        "the attack tried no image of its own on samples that the classifier gets right, mostly since the budget is "
+        "smaller than its first step: `nes` needs 2 · `probes` + 1 queries, 101 by default. This is a count, not an "
+        "estimate.",
+        "Nothing is known of these samples. No table counts them as robust, and no gain is made of them.",
+        "Grant the number of queries that the flag names, or choose an attack that needs fewer.",
+    ),
     "adaptive_beats_white_box": Explanation(
         "on a defence, an attack that goes round it (`transfer`, `bpda`, `eot`, `adaptive`, …) leaves fewer samples "
         "standing than the worst case of all attacks that follow its own gradients in the same ball. Bare classifiers "

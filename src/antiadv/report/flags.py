@@ -17,9 +17,11 @@ from dataclasses import dataclass
 from itertools import combinations, pairwise, takewhile
 from typing import Any
 
-from antiadv import defences
+from antiadv import attacks, defences
+from antiadv.core.attack import least_queries
 from antiadv.core.threat import Access
 from antiadv.evaluate.cell import Cell, Record
+from antiadv.evaluate.judge import idle
 from antiadv.report.digits import weak
 from antiadv.report.measures import Difference, Share, difference, share, standing
 from antiadv.report.table import Row, alike, bare_cell, coarse, level, words
@@ -53,10 +55,23 @@ Compared = tuple[float, Flag]  # the p of a comparison, 1 where it went the good
 
 def flags(rows: Sequence[Row]) -> list[Flag]:
     """Every flag that these rows raise, rule by rule."""
-    return [flag for rule in RULES.values() for flag in rule([r for r in rows if r.records])]
+    stored = [r for r in rows if r.records]
+    ran = [r for r in stored if r.robust is not None]
+    return [flag for rule in RULES.values() for flag in rule(stored if rule in OF_ALL else ran)]
 
 
 # ---------------------------------------------------------------- the rules
+
+
+def not_attacked(rows: Sequence[Row]) -> Iterator[Flag]:
+    """The attack tried nothing, mostly since its budget is smaller than its first step: nothing is known of it."""
+    for r in rows:
+        if r.robust is None:
+            attack, threat = attacks.parse(r.cell.attack), r.cell.threat
+            lost = sum(idle(r.records, attack, threat))
+            said = f"{lost} of {len(r.records)} samples were not attacked by {_name(r)}: {r.never_ran}."
+            numbers = ("lost", float(lost)), ("n", float(len(r.records)))
+            yield Flag("not_attacked", (r.cell,), (*numbers, ("least", float(least_queries(attack, threat)))), said)
 
 
 def adaptive_beats_white_box(rows: Sequence[Row]) -> Iterator[Flag]:
@@ -116,7 +131,7 @@ def unbounded_attack_fails(rows: Sequence[Row]) -> Iterator[Flag]:
     for r in rows:
         ball = r.cell.threat.ball
         free = ball.eps == math.inf or (ball.p == math.inf and ball.eps >= HALF)
-        if free and r.cell.threat.queries is None and r.robust.low > SURVIVORS:
+        if free and r.cell.threat.queries is None and r.robust is not None and r.robust.low > SURVIVORS:
             said = f"{_name(r)} may change the images as it likes, yet {_percent(r.robust)} of {r.robust.n} stand"
             yield Flag("unbounded_attack_fails", (r.cell,), _numbers(r.robust), f"{said}.")
 
@@ -222,6 +237,7 @@ def worse_than_bare(rows: Sequence[Row]) -> Iterator[Flag]:
 RULES: dict[str, Callable[[Sequence[Row]], Iterator[Flag]]] = {
     rule.__name__: rule
     for rule in (
+        not_attacked,
         adaptive_beats_white_box,
         black_box_beats_white_box,
         zero_gradients,
@@ -236,7 +252,7 @@ RULES: dict[str, Callable[[Sequence[Row]], Iterator[Flag]]] = {
         worse_than_bare,
     )
 }
-
+OF_ALL = (not_attacked,)  # the others are of what an attack left
 
 # ---------------------------------------------------------------- comparing
 

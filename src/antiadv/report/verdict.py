@@ -16,6 +16,7 @@ it ends beyond ten points, the samples are too few to tell.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -142,9 +143,15 @@ def _lone(rows: Sequence[Row]) -> dict[tuple[str, str, str], Row]:
     found: dict[tuple[str, str, str], Row] = {}
     for r in rows:
         place = r.data, r.model, r.defence
-        if r.gain is None and r.cell.defence != defences.BARE and level(r.cell) == Access.INTERNALS:
-            found[place] = min(found.get(place, r), r, key=lambda row: row.robust.value)
+        if r.robust is None or r.gain is not None or r.cell.defence == defences.BARE:
+            continue
+        if level(r.cell) == Access.INTERNALS:
+            found[place] = min(found.get(place, r), r, key=_left)
     return found
+
+
+def _left(row: Row) -> float:
+    return math.inf if row.robust is None else row.robust.value
 
 
 def _clean(pair: Pair) -> Difference:
@@ -172,8 +179,7 @@ def _sentence(model: str, defence: str, found: Sequence[Level], clean: Differenc
     if clean.value < 0 and clean.p <= LEVEL:
         said = f"costs {points(clean, signed=False)} of clean accuracy, and {said}"
     first = f"On {model}, {defence} {said}"
-    if not adaptive and lone is not None:
-        s = lone.robust
+    if not adaptive and lone is not None and (s := lone.robust) is not None:
         share = f"{100 * s.value:.1f} % [{100 * s.low:.1f}, {100 * s.high:.1f}] of {count(s.n, 'sample')}"
         return (
             f"{first}; {WHO[Access.INTERNALS]} ({lone.cell.attack} in {lone.cell.threat.ball}) leaves {share}, which "
