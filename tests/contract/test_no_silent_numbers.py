@@ -22,8 +22,9 @@ from antiadv.core.ledger import Ledger
 from antiadv.core.losses import ce
 from antiadv.core.oracle import NO_LABEL, Oracle
 from antiadv.core.threat import Access, Threat
+from antiadv.evaluate.cell import Receipt
 from antiadv.evaluate.shard import confront
-from tests.contract.test_attacks import CASES, confronted
+from tests.contract.test_attacks import CASES, Rounding, confronted
 from tests.toys import Spy, Toy, halfspace, sphere
 
 WORDS = [math.nan, math.inf, -math.inf]
@@ -257,3 +258,30 @@ def test_what_is_wrong_from_the_start_was_not_to_be_attacked() -> None:
     outcome = antiadv.attack(toy.model, toy.x, y, "nes", Ball(math.inf, 0.1), queries=100)
     assert outcome.not_attacked.tolist() == [True, False, True, True]
     assert outcome.fooled.tolist() == [False, True, False, False]
+
+
+@pytest.mark.parametrize(("name", "p"), [c for c in CASES if parse(c[0]).access < Access.INTERNALS])
+def test_queries_and_the_judges_are_all_that_the_owner_saw(name: str, p: float) -> None:
+    toy, attack = halfspace(p, n=3), parse(name)
+    spy = Spy(toy.model)
+    threat = Threat(Ball(p, 1.05 * toy.distance), attack.access, 60)
+    _, records, receipt = confront(spy, attack, threat, toy.x, toy.y, torch.arange(3), 0, Eager(4))
+    assert receipt.judge_queries == 2 * len(toy.x)
+    assert sum(r.queries for r in records) + receipt.judge_queries == spy.seen
+
+
+def test_the_judges_queries_of_an_engine_that_rounds() -> None:
+    toy = sphere(math.inf)
+    engine, threat = Rounding(1 - 0.99**2), Threat(Ball(math.inf, 1.25 * toy.distance), Access.GRADIENTS, 100)
+    spy = Spy(toy.model)
+    _, records, receipt = confront(spy, parse("pgd"), threat, toy.x, toy.y, torch.arange(4), 0, engine)
+    assert receipt.checks > 0
+    assert receipt.judge_queries == 4 * len(toy.x) + receipt.checks
+    assert sum(r.queries for r in records) + receipt.judge_queries == spy.seen
+
+
+def test_an_older_receipt_has_no_count_of_them() -> None:
+    toy = halfspace(math.inf, n=1)
+    said = antiadv.attack(toy.model, toy.x, toy.y, "pgd", Ball(math.inf, 0.1)).receipt.json()
+    assert said.pop("judge_queries") == 2
+    assert Receipt(**said).judge_queries is None

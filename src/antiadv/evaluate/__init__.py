@@ -57,6 +57,11 @@ class Outcome:
         return (distance <= self.threat.ball.reach) & torch.tensor(hit, dtype=torch.bool)
 
     @property
+    def judge_queries(self) -> int:
+        """How many images the judge sent to the model, beside the queries of the attack."""
+        return self.receipt.judge_queries or 0
+
+    @property
     def not_attacked(self) -> Tensor:
         """Which samples the attack tried nothing on, though there was something to break: too small a budget."""
         return torch.tensor(idle(self.records, self.attack, self.threat), dtype=torch.bool)

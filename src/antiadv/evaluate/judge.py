@@ -49,6 +49,11 @@ class Look:
     def draws(self) -> int:
         return len(self.scores)
 
+    @property
+    def sent(self) -> int:
+        """How many images were shown to g for this."""
+        return self.draws * self.scores.shape[1]
+
     def right(self, y: Tensor) -> Tensor:
         """In how many of the looks the class was y, `[N]`."""
         return (self.scores.argmax(2) == y).sum(0)

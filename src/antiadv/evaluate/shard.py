@@ -96,8 +96,13 @@ def confront(
     with Meter(base_of(model)) as meter:
         dice = Draws.of(seed, ids)
 
+        looked = 0
+
         def judged(images: Tensor, engine: Engine) -> Look:
-            return look(model, images, engine, dice.fold(JUDGE), looks)
+            nonlocal looked
+            found = look(model, images, engine, dice.fold(JUDGE), looks)
+            looked += found.sent
+            return found
 
         with fitting(model, x), untouched(x):
             clean = judged(x, judge)
@@ -137,7 +142,8 @@ def confront(
                 attacked = judged(z, judge)
         check_sound(attacked.unsound, ids)
         facts = records(ids.tolist(), y, x, z, clean, attacked, threat.ball, ledger)
-    how = {"agreement": agreement, "again": again, "checks": int(ledger.checks.sum())}
+    checks = int(ledger.checks.sum())
+    how = {"agreement": agreement, "again": again, "checks": checks, "judge_queries": looked + checks}
     return z, facts, meter.receipt(x.device, **how, compiled=getattr(engine, "compiled", False))
 
 
