@@ -17,7 +17,7 @@ from antiadv.core.errors import BadInput
 from antiadv.core.threat import Access, parse_threat
 from antiadv.evaluate import Cell, Store, World, evaluate, make_cell
 from antiadv.evaluate.cell import parse_samples
-from antiadv.experiments.trial import Verdict, battery, cost, rounds, scaled
+from antiadv.experiments.trial import LOOKED_AT, Verdict, battery, cost, doubts, flagged, rounds, scaled
 from antiadv.report import report_of
 from antiadv.report.table import rows
 
@@ -58,6 +58,11 @@ def command(
     ]
     stored = set.intersection(*(facts.done(cell) for cell in whole))
     first = next((i for i in asked if i not in stored), asked.stop)  # all before it is there from an earlier trial
+    seen = tuple(asked[:LOOKED_AT])
+    dataset, bare = world.data(data), world.model(model)
+    first_signs = doubts(bare, dataset.images(seen).to(world.device), dataset.labels(seen), batch)
+    for flag in first_signs:
+        typer.echo(f"Flag {flag}", err=True)
     with show.progress(quiet=json) as tell:
 
         def run(ids: Sequence[int]) -> None:
@@ -66,8 +71,8 @@ def command(
 
         done = rounds(range(first, asked.stop), 60 * minutes, run)
     taken = range(asked.start, first + done)
-    made = report_of(rows(facts, [_of(cell, taken) for cell in whole]))
-    bare, dataset, ids = world.model(model), world.data(data), tuple(taken)
+    made = flagged(report_of(rows(facts, [_of(cell, taken) for cell in whole])), first_signs)
+    ids = tuple(taken)
     x, y = dataset.images(ids).to(world.device), dataset.labels(ids)
     spent = cost(bare, defended, x[:64])
     found = Verdict(made, spent, scaled(bare, x, y, batch), len(taken), time.monotonic() - start)

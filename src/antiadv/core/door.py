@@ -207,9 +207,17 @@ def _misfit(model: nn.Module, x: Tensor, reason: str) -> str | None:
     elif x.shape[3] in (1, 3) and x.shape[1] not in (1, 3):
         asked, found = "be [N, C, H, W]", f"shape {tuple(x.shape)}, with the channels last"
         todo = "Turn them: x.permute(0, 3, 1, 2)"
+    elif (channels := _channels(model)) not in (None, x.shape[1]):
+        asked, found = f"have {channels} channels as the classifier takes them", f"{x.shape[1]}"
+        todo = "Repeat a grey channel, or make colour grey"
     else:
         return None
     return f"images must {asked}; found {found}, and it fails ({reason}). {todo}."
+
+
+def _channels(model: nn.Module) -> int | None:
+    """How many channels the first convolution of a network takes."""
+    return next((m.in_channels for m in model.modules() if isinstance(m, nn.Conv2d)), None)
 
 
 def check_whole(**options: object) -> None:
