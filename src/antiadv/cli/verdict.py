@@ -17,7 +17,7 @@ from antiadv.core.errors import BadInput
 from antiadv.core.threat import Access, parse_threat
 from antiadv.evaluate import Cell, Store, World, evaluate, make_cell
 from antiadv.evaluate.cell import parse_samples
-from antiadv.experiments.trial import LOOKED_AT, Verdict, battery, cost, doubts, flagged, rounds, scaled
+from antiadv.experiments.trial import LOOKED_AT, Verdict, battery, check_minutes, cost, doubts, flagged, rounds, scaled
 from antiadv.report import report_of
 from antiadv.report.table import rows
 
@@ -43,6 +43,7 @@ def command(
 ) -> None:
     """Attack a model, bare and behind a defence, at three levels of access; show gains, warning signs, the verdict."""
     start = time.monotonic()
+    check_minutes(minutes)
     world, facts = World(device), Store(store)
     asked = world.data(data).ids[:FEW] if samples is None else parse_samples(samples)
     defended = world.defended(model, defence)
@@ -61,7 +62,7 @@ def command(
     seen = tuple(asked[:LOOKED_AT])
     dataset, bare = world.data(data), world.model(model)
     first_signs = doubts(bare, dataset.images(seen).to(world.device), dataset.labels(seen), batch)
-    for flag in first_signs:
+    for flag in () if json else first_signs:  # JSON holds them
         typer.echo(f"Flag {flag}", err=True)
     with show.progress(quiet=json) as tell:
 

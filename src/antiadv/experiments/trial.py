@@ -63,6 +63,11 @@ def battery(ball: Ball, defence: Defence, queries: int | None = None) -> list[tu
     return [(t, Threat(ball, attacks.parse(t).access, asked.get(t))) for t in texts]
 
 
+def check_minutes(minutes: float) -> None:
+    if not minutes > 0:
+        raise BadInput(f"a trial needs some time; found {minutes:g} minutes. Give for example 5.")
+
+
 def rounds(
     todo: Sequence[int],
     seconds: float,
@@ -70,8 +75,7 @@ def rounds(
     clock: Callable[[], float] = time.monotonic,
 ) -> int:
     """Run these samples in rounds while there is time; how many were done, from the first on."""
-    if not seconds > 0:
-        raise BadInput(f"a trial needs some time; found {seconds / 60:g} minutes. Give for example 5.")
+    check_minutes(seconds / 60)
     end, done, size = clock() + seconds, 0, FIRST
     first: tuple[int, float] | None = None
     while done < len(todo):
@@ -253,6 +257,7 @@ def verdict(
     check_labels(y, x)
     if not isinstance(minutes, (int, float)):
         raise BadInput(f"a trial takes a number of minutes; found {minutes!r}. Give for example 5.")
+    check_minutes(minutes)
     if len(x) == 0:
         raise BadInput("a verdict needs images and a label for each; found none. Pass at least one.")
     if defence == defences.BARE:
