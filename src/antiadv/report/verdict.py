@@ -77,12 +77,12 @@ class Level:
     gain: Difference
     ratio: Ratio | None
     seeds: tuple[int, ...] = (0,)
-    broken: Share | None = None  # of the samples that the bare network gets right, by any attack in this ball
+    broken: Share | None = None  # of the samples that the bare network gets right, by any attack here, where known
 
     @property
     def tells(self) -> bool:
         """Whether there was anything to gain."""
-        return self.broken is not None and self.broken.value > LITTLE
+        return self.broken is None or self.broken.value > LITTLE
 
     def json(self) -> dict[str, Any]:
         said = {k: getattr(self, k) for k in ("data", "model", "defence")}
@@ -118,13 +118,13 @@ def levels(rows: Sequence[Row]) -> list[Level]:
     return found
 
 
-def _broken(bare: Sequence[Row]) -> Share | None:
-    """Of the samples that the bare classifier gets right, those that any attack broke; None where none is right."""
+def _broken(bare: Sequence[Row]) -> Share:
+    """Of the samples that the bare classifier gets right, those that any attack broke; of none, no share is known."""
     fell: dict[int, bool] = {}
     for row in bare:
         for r in filter(right, row.records):
             fell[r.sample] = fell.get(r.sample, False) or not standing(r, row.cell.threat.ball)
-    return share(sum(fell.values()), len(fell)) if fell else None
+    return share(sum(fell.values()), len(fell)) if fell else Share(0.0, 0.0, 1.0, 0)
 
 
 def _worst(pairs: Sequence[Pair], at: Sequence[Pair]) -> tuple[Difference, Sequence[Pair]]:
@@ -180,12 +180,12 @@ def _unable(model: str, defence: str, found: Sequence[Level], bare: Row) -> str:
     """That nothing can be said of the defence, why, and what to look at."""
     first = f"On {model}, {defence} cannot be judged"
     clean = f"the bare network is right on {100 * bare.clean.value:.1f} % of {count(bare.clean.n, 'clean image')}"
-    if guessing(bare.records) or all(part.broken is None for part in found):
+    most = max((part.broken for part in found if part.broken is not None), key=lambda s: (s.n > 0, s.value))
+    if guessing(bare.records) or most.n == 0:
         return (
             f"{first}: {clean}, which is no more than a guess would have. Check the labels, the range and the "
             "normalisation of the images, and the weights."
         )
-    most = max((part.broken for part in found if part.broken is not None), key=lambda s: s.value)
     attacks = _listed(list(dict.fromkeys(a for part in found for a in part.attacks)))
     balls = _listed(list(dict.fromkeys(str(part.ball) for part in found)))
     return (
