@@ -110,6 +110,16 @@ def make_small_net() -> nn.Module:
     return small_net()
 
 
+def make_grey_net() -> nn.Module:
+    """`--model tests.toys:make_grey_net`: it takes one channel."""
+    return small_net(channels=1)
+
+
+def make_probable() -> nn.Module:
+    """`--model tests.toys:make_probable`: it answers with probabilities."""
+    return nn.Sequential(small_net(), nn.Softmax(1)).eval()
+
+
 def make_rule() -> nn.Module:
     """`--model tests.toys:make_rule`: ten classes by the brightness of ten bands; some CIFAR images are right."""
     return Bands().eval()

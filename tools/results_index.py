@@ -93,8 +93,8 @@ def _line(row: Row, also: Sequence[str]) -> Sequence[str]:
     what = [f"[{key[:8]}]({key})", row.model, defence, f"`{cell.attack}`", f"`{cell.threat}`"]
     return [
         *what,
-        str(row.robust.n),
-        str(row.robust),
+        str(row.clean.n),
+        "not attacked" if row.robust is None else str(row.robust),
         cell.precision,
         ", ".join(name.replace("-", " ") for name in also),
     ]

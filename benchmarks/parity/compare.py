@@ -138,7 +138,7 @@ def judged(job: Job, chosen: Samples, side: Side, text: str) -> Facts:
     """Judge the images of one side in float32 and return its facts. `text` says how the attack was called."""
     x, y, start = chosen.x, chosen.y, chosen.start
     z = x.clone()
-    z[chosen.rows] = tidy(x[chosen.rows], side.z.detach().to(x))
+    z[chosen.rows] = tidy(x[chosen.rows], side.z.detach().to(x), chosen.rows)
     if start is not None:
         z = over_the_edge(chosen.net, x, y, z)
     attacked = look(chosen.net, z, Eager(BATCH), chosen.draws)

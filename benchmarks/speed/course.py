@@ -121,7 +121,7 @@ class Course:
         """
         x, y, ball, z = self.x, self.y, self.pair.ball, self.x.clone()
         with switched("float32", x.device):
-            z[self.rows] = tidy(x[self.rows], side.z.detach().to(x))
+            z[self.rows] = tidy(x[self.rows], side.z.detach().to(x), self.rows)
             if self.start is not None:
                 z = over_the_edge(self.layer, x, y, z)
             attacked = look(self.layer, z, Eager(BATCH), self.draws)

@@ -85,10 +85,12 @@ def test_charges_what_a_spying_model_saw_and_never_passes_the_budget(name: str, 
     assert max(outcome) <= queries
 
 
-def confronted(attack: Attack, model: Spy, toy: Toy, ball: Ball, queries: int | None) -> list[int]:
+def confronted(
+    attack: Attack, model: Spy, toy: Toy, ball: Ball, queries: int | None, targeted: bool = False
+) -> list[int]:
     """The attack alone with the oracle, so that the judge's looks are not counted."""
     ledger = Ledger(len(toy.x), queries)
-    oracle = Oracle(model, Threat(ball, attack.access, queries), ledger, Eager(4))
+    oracle = Oracle(model, Threat(ball, attack.access, queries, targeted), ledger, Eager(4))
     attack(oracle, toy.x, toy.y, ball, Draws.of(0, torch.arange(len(toy.x))))
     return ledger.queries.tolist()
 

@@ -305,7 +305,7 @@ def test_a_model_beside_rolls_dice_of_its_own() -> None:
 
 def test_the_judge_counts_looks_and_the_majority_decides() -> None:
     wins = torch.tensor([[0, 1, 2, 0, 1], [0, 1, 1, 2, 1], [0, 0, 0, 0, 1], [0, 2, 2, 1, 1]])  # [looks, samples]
-    seen = Look(F.one_hot(wins, 3).float(), torch.zeros(5, dtype=torch.int64))
+    seen = Look(F.one_hot(wins, 3).float(), torch.zeros(5, dtype=torch.int64), torch.zeros(5, dtype=torch.bool))
     y = torch.zeros(5, dtype=torch.int64)
     assert seen.right(y).tolist() == [4, 1, 1, 2, 0]
     assert seen.majority(y).tolist() == [True, False, False, False, False]

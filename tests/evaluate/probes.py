@@ -70,8 +70,8 @@ RECEIPT = Receipt(1.5, 30, 10, "cpu", {"torch": "2"}, "abc")
 
 
 def record(sample: int = 0, label: int = 3, clean: int = 3, attacked: int = 3, **words: float) -> Record:
-    """A record of a sample that stands, unless told otherwise."""
-    facts: dict[str, float] = dict.fromkeys(COLUMNS, 0) | {"distance": 0.0, "draws": 1}
+    """A record of a sample that stands after one query, unless told otherwise; of one that was wrong, none."""
+    facts: dict[str, float] = dict.fromkeys(COLUMNS, 0) | {"distance": 0.0, "draws": 1, "queries": int(clean == label)}
     facts |= {f"{when}_{what}": 0.5 for when in ("clean", "attacked") for what in ("confidence", "truth")}
     facts |= {"clean_right": int(clean == label), "attacked_right": int(attacked == label)}
     facts |= {"sample": sample, "label": label, "clean": clean, "attacked": attacked}

@@ -17,7 +17,7 @@ from antiadv.core.threat import Access
 from antiadv.defences import wrap
 from antiadv.experiments import trial
 from antiadv.experiments.trial import AVERAGED, FIRST, QUERIES, Verdict, battery, cost, rounds, scaled, temperature
-from tests.toys import Spy, small_net
+from tests.toys import Spy, halfspace, small_net
 
 
 class Clock:
@@ -120,12 +120,31 @@ def test_a_verdict_on_a_model_in_hand(found: Verdict):
     ]
     assert {r.robust.n for r in found.rows} == {found.samples} == {24}
     assert [r.sample for r in found.rows[-1].records] == list(range(24))
-    assert found.sentence.startswith("On Sequential, anti_adversary gains ")
-    assert "against an attacker who knows the defence" in found.sentence
+    assert found.sentence.startswith("On Sequential, anti_adversary cannot be judged"), "nothing of it fell"
     assert (found.cost.forwards, found.cost.backwards) == (3, 2)
     assert found.cost.bare_ms > 0
     with pytest.raises(dataclasses.FrozenInstanceError):
         found.samples = 3  # type: ignore[misc]
+
+
+def test_a_verdict_on_what_falls():
+    toy = halfspace(math.inf, n=4)
+    found = antiadv.verdict(toy.model, toy.x, toy.y, ball=antiadv.Linf(1.2 * toy.distance), queries=5)
+    assert found.sentence.startswith("On Halfspace, anti_adversary gains ")
+    assert "against an attacker who knows the defence" in found.sentence
+
+
+def test_a_verdict_says_at_once_that_the_network_guesses_or_that_images_are_dark():
+    net, x = small_net(), images()
+    y = (net(x).argmax(1) + 1) % 10
+    with pytest.warns(UserWarning, match="near_chance"):
+        made = antiadv.verdict(net, x, y, ball=antiadv.Linf(1 / 255), queries=5)
+    assert [flag.name for flag in made.flags][:1] == ["near_chance"]
+    assert [flag.name for flag in made.flags].count("near_chance") == 1
+    assert "no more than a guess" in made.sentence
+    with pytest.warns(UserWarning, match="narrow_range"):
+        made = antiadv.verdict(net, x / 255, net(x / 255).argmax(1), ball=antiadv.Linf(1 / 255), queries=5)
+    assert "narrow_range" in [flag.name for flag in made.flags]
 
 
 def test_a_verdict_equals_the_attacks_it_is_made_of(found: Verdict):
@@ -176,8 +195,9 @@ def test_a_defence_in_hand():
 
 
 def test_a_randomised_defence_meets_the_mean_of_its_dice():
-    net, x = small_net(), images(3)
-    made = antiadv.verdict(net, x, net(x).argmax(1), "small_noise", ball=antiadv.Linf(1 / 255), queries=5)
+    toy = halfspace(math.inf, n=3)
+    ball = antiadv.Linf(1.2 * toy.distance)
+    made = antiadv.verdict(toy.model, toy.x, toy.y, "small_noise", ball=ball, queries=5)
     assert made.rows[-1].cell.attack.startswith("eot")
     assert made.report.levels[-1].access == Access.INTERNALS
     assert "eot" in made.sentence.partition("knows the defence")[2]

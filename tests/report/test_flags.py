@@ -17,7 +17,8 @@ from antiadv.evaluate import Store, World, evaluate, make_cell
 from antiadv.evaluate.cell import Record
 from antiadv.evaluate.precision import PRECISIONS
 from antiadv.report.digits import WEAK
-from antiadv.report.flags import RULES, flags
+from antiadv.report.flags import BEFORE, RULES, before, flags
+from antiadv.report.render import fields
 from antiadv.report.table import Row, make_row, rows
 from tests.evaluate.probes import MODEL, RECEIPT, cell, record
 
@@ -366,7 +367,7 @@ def test_an_attack_with_two_seeds_is_named_once():
 
 
 def test_every_flag_is_in_the_page_and_the_page_names_no_other():
-    assert set(re.findall(r"^## `(\w+)`$", PAGE.read_text(), re.MULTILINE)) == set(RULES)
+    assert set(re.findall(r"^## `(\w+)`$", PAGE.read_text(), re.MULTILINE)) == {*RULES, *BEFORE}
     for part in re.split(r"^## ", PAGE.read_text(), flags=re.MULTILINE)[1:]:
         assert all(f"**{heading}**" in part for heading in ("Raised if", "What it means", "What to do")), part[:40]
 
@@ -398,3 +399,57 @@ def test_the_second_of_two_tests_is_held_to_less():
     """Holm's rule, with p = 1/64 and 1/32: Bonferroni's would keep silent of the second."""
     both = [row("pgd", 10), row("pgd", 17, seed=1), row("apgd", 10), row("apgd", 16, seed=1)]
     assert names(*both) == ["changes_with_seed"] * 2
+
+
+# ---------------------------------------------------------------- attacks that never ran
+
+
+def unrun(attack: str, threat: str, defence: str = "none") -> Row:
+    """A row of samples of which nothing was asked."""
+    return of(attack, [record(i, queries=0) for i in range(40)], defence, threat=threat)
+
+
+def test_an_attack_that_never_ran_has_no_accuracy_and_is_named_with_what_it_needs():
+    small = unrun("nes", "linf:2/255,queries=100")
+    assert (small.robust, small.gain, small.queries) == (None, None, None)
+    (flag,) = flags([small])
+    assert flag.name == "not_attacked"
+    assert dict(flag.numbers) == {"lost": 40, "n": 40, "least": 101}
+    assert "101" in flag.sentence
+    assert "not attacked" in fields(small)
+    assert small.json()["robust"] is None
+    assert "101" in small.json()["not_attacked"]
+
+
+def test_one_that_works_on_the_base_ran_without_a_query():
+    fine = unrun("transfer", "linf:2/255")
+    assert fine.robust is not None
+    assert fine.robust.value == 1
+    assert names(fine) == []
+
+
+def test_no_gain_is_made_of_a_bare_side_that_was_not_attacked():
+    threat = "linf:2/255,queries=100"
+    bare, tried = [record(i, queries=0) for i in range(40)], [record(i, queries=101, distance=0.001) for i in range(40)]
+    assert make_row(cell("nes", threat=threat, defence=ANTI), tried, bare).gain is None
+
+
+# ---------------------------------------------------------------- clean accuracy and the range of images
+
+
+@pytest.mark.parametrize(("right", "raised"), [(2, True), (7, True), (8, False), (30, False)])
+def test_near_chance(right: int, raised: bool):
+    """40 images of ten classes: by chance 4 are right, and 8 or more once in twenty-six."""
+    facts = [record(i, label=i % 10, clean=i % 10 if i < right else (i + 1) % 10, attacked=9) for i in range(40)]
+    assert ("near_chance" in names(of("square", facts, "none"))) == raised
+    assert "near_chance" not in names(of("square", facts[30:], "none")), "ten records say nothing"
+
+
+def test_what_is_seen_before_an_attack():
+    x, y = torch.rand((40, 3, 4, 4), generator=torch.Generator().manual_seed(0)), torch.arange(40) % 10
+    good, bad = torch.eye(10)[y], torch.eye(10)[(y + 1) % 10]
+    assert before(x, y, good) == []
+    assert [flag.name for flag in before(x / 255, y, good)] == ["narrow_range"]
+    assert [flag.name for flag in before(x, y, bad)] == ["near_chance"]
+    assert [flag.name for flag in before(x / 255, y, bad)] == ["narrow_range", "near_chance"]
+    assert before(x[:1] * 0.05, y[:1], good[:1]) == [], "a dark image is one"

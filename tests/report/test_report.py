@@ -184,7 +184,7 @@ def test_a_network_whose_file_was_renamed_is_one(tmp_path: Path):
 def test_one_network_on_two_data_sets_is_told_apart_wherever_it_is_named(tmp_path: Path):
     for k in range(2):
         for defence in ("none", ANTI):
-            put(tmp_path, dataclasses.replace(square(defence), data=f"arrays:{k}.npz", images=f"sha256:{k}"), 4 * k)
+            put(tmp_path, dataclasses.replace(square(defence), data=f"arrays:{k}.npz", images=f"sha256:{k}"), 4 * k + 4)
     found = rows(Store(tmp_path))
     assert len({str(part) for part in confidence(found)}) == 2
     assert all(f"{MODEL} (arrays:{k}.npz) has" in str(part) for k, part in enumerate(confidence(found)))
@@ -560,3 +560,14 @@ def test_of_bare_cells_that_share_as_many_samples_its_own_precision_counts_or_th
     (defended,) = [r for r in rows(Store(tmp_path)) if r.cell.defence == ANTI]
     assert defended.gain is not None
     assert defended.gain.value == gain
+
+
+@pytest.mark.parametrize(("fell", "told"), [(0, False), (2, False), (3, True), (20, True)])
+def test_where_the_attacks_broke_next_to_nothing_of_the_bare_network_no_defence_is_judged(
+    tmp_path: Path, fell: int, told: bool
+):
+    for defence in ("none", ANTI):
+        put(tmp_path, square(defence), fell)
+    (said,) = antiadv.report(tmp_path).verdict
+    assert ("cannot be judged" in said) != told
+    assert [part.tells for part in levels(rows(Store(tmp_path)))] == [told]

@@ -29,7 +29,7 @@ from antiadv.core.attack import Attack
 from antiadv.core.ball import Ball
 from antiadv.core.draws import Draws
 from antiadv.core.oracle import Oracle
-from antiadv.core.threat import Access
+from antiadv.core.threat import Access, Threat
 
 Version = Literal["standard", "plus", "rand"]
 
@@ -73,6 +73,9 @@ class Autoattack:
     def edition(self) -> int:
         """Rises with that of the cascade and of any stage, since the key of a cell knows the version's name alone."""
         return EDITION + sum(part.edition - 1 for part in (self.cascade, *stages(self.version)))
+
+    def least_queries(self, threat: Threat) -> int:
+        return self.cascade.least_queries(threat)
 
     def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
         return self.cascade(oracle, x, y, ball, draws)

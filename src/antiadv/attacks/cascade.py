@@ -27,13 +27,15 @@ from torch import Tensor
 from antiadv.attacks.closest import Closest
 from antiadv.attacks.score_based.square import Square
 from antiadv.attacks.white_box.apgd import APGD
-from antiadv.core.attack import Attack
+from antiadv.core.attack import Attack, least_queries
 from antiadv.core.ball import Ball, per_row
 from antiadv.core.draws import Draws
 from antiadv.core.errors import BadSpec
 from antiadv.core.oracle import Oracle
 from antiadv.core.spec import text
-from antiadv.core.threat import Access
+from antiadv.core.threat import Access, Threat
+
+IDLE = 3  # queries at most of a stage that cannot pay for an image of its own
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,12 @@ class Cascade:
     @property
     def minimal(self) -> bool:
         return all(stage.minimal for stage in self.stages)
+
+    def least_queries(self, threat: Threat) -> int:
+        """Of the first stage that can begin; one that cannot asks about x at most twice, and then what it made is
+        asked about."""
+        each = [least_queries(stage, threat) for stage in self.stages]
+        return min(least + sum(min(before, IDLE) for before in each[:k]) for k, least in enumerate(each))
 
     def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
         closest, z = Closest(oracle, x, y, ball), x.clone()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from PIL import Image
     from torch import Tensor, nn
 
+GREY = ("1", "L", "LA")  # modes of Pillow without colour
 GAP, TALL = 4, 256  # pixels between the panels, and the least height of the side-by-side picture
 LARGEST = 8192  # pixels a side; what a network takes is far smaller
 
@@ -44,9 +46,12 @@ def command(
     from PIL import Image
 
     from antiadv import attacks, defences, models
+    from antiadv.core.attack import never_ran
+    from antiadv.core.door import check_base
     from antiadv.evaluate import attack as confront
     from antiadv.evaluate.cell import make_threat
     from antiadv.evaluate.world import find_device
+    from antiadv.report.flags import narrow_range
 
     where = find_device(device)
     net = defences.wrap(defence, models.load(model).to(where))
@@ -54,8 +59,10 @@ def command(
     asked = make_threat(threat, chosen)
     if asked.targeted and target is None:
         raise BadInput(f"the threat {asked} is targeted; say which class to reach with --target.")
-    x = read_image(image, size).to(where)
-    before = _probabilities(net, x)
+    check_base(net)
+    x, before = _fitted(net, read_image(image, size).to(where))
+    for flag in narrow_range(x):
+        typer.echo(f"Flag {flag}", err=True)
     for option, asked_for in (("--label", label), ("--target", target)):
         if asked_for is not None and not 0 <= asked_for < len(before):
             raise BadInput(f"{option} must be a class of the network, 0 … {len(before) - 1}; found {asked_for}.")
@@ -88,17 +95,24 @@ def command(
         "before": {"class": int(before.argmax()), "name": names(before), "confidence": before.max().item()},
         "after": {"class": int(after.argmax()), "name": names(after), "confidence": after.max().item()},
         "fooled": bool(outcome.fooled[0]),
+        "not_attacked": bool(outcome.not_attacked[0]),
+        "least_queries": outcome.least_queries,
         "distance": outcome.records[0].distance,
         "queries": outcome.records[0].queries,
+        "judge_queries": outcome.judge_queries,
         "attacked": str(attacked),
         "compared": str(compared),
     }
     if json:
         show.print_json(said)
         return
-    verb = "fooled" if outcome.fooled[0] else "not fooled"
+    if said["not_attacked"]:
+        verb = f"not attacked: {never_ran(chosen, asked)}"
+    else:
+        verb = "fooled" if outcome.fooled[0] else "not fooled"
+        verb += f" after {said['queries']} queries at distance {said['distance']:.4g}"
     show.out().print(
-        f"{verb} after {said['queries']} queries at distance {said['distance']:.4g}: "
+        f"{verb}: "
         f"{names(before)} ({before.max():.1%}) → {names(after)} ({after.max():.1%}) as saved in 8 bits\n"
         f"{attacked}\n{compared}",
         soft_wrap=True,
@@ -108,7 +122,7 @@ def command(
 def _probabilities(net: nn.Module, x: Tensor) -> Tensor:
     import torch
 
-    from antiadv.core.door import check_shape
+    from antiadv.core.door import check_scores
 
     try:
         with torch.no_grad():
@@ -123,8 +137,24 @@ def _probabilities(net: nn.Module, x: Tensor) -> Tensor:
         raise
     except Exception as error:
         raise BadInput(f"the network cannot take this picture; it raised {first_line(error)}. Mend it.") from error
-    check_shape(s, x)
+    check_scores(s, x)
     return s.softmax(1)[0]
+
+
+def _fitted(net: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
+    """The picture in as many channels as the network takes, and the probabilities it gives: three, a grey picture's
+    repeated; where it refuses these, one, a colour picture made grey."""
+    import numpy as np
+    from PIL import Image
+
+    colour = x.expand(-1, 3, -1, -1) if x.shape[1] == 1 else x
+    try:
+        return colour, _probabilities(net, colour)
+    except BadInput:
+        grey = from_bytes(np.asarray(Image.fromarray(to_bytes(x[0])).convert("L")))[None].to(x)
+        with contextlib.suppress(BadInput):
+            return grey, _probabilities(net, grey)
+        raise
 
 
 def _names(text: str, classes: int):  # type: ignore[no-untyped-def]
@@ -139,14 +169,17 @@ def _names(text: str, classes: int):  # type: ignore[no-untyped-def]
 
 
 def read_image(path: Path, size: int | None) -> Tensor:
-    """One picture as `[1, 3, H, W]` in [0, 1]."""
+    """One picture in [0, 1]: `[1, 3, H, W]`, or `[1, 1, H, W]` if it is greyscale."""
     import numpy as np
     from PIL import ImageOps
 
     from antiadv.data.pictures import open_picture
 
     try:
-        picture: Image.Image = open_picture(path, str(path)).convert("RGB")
+        opened = open_picture(path, str(path))
+        if opened.mode.startswith(("I", "F")):
+            raise BadInput(f"{path} has more than 8 bits a pixel (mode {opened.mode}); save it with 8 bits first.")
+        picture: Image.Image = opened.convert("L" if opened.mode in GREY else "RGB")
     except FileNotFoundError:
         raise BadInput(f"no picture at {path}; give the path of a PNG or JPEG file.") from None
     except OSError as error:
@@ -159,13 +192,16 @@ def read_image(path: Path, size: int | None) -> Tensor:
 def from_bytes(pixels: np.ndarray) -> Tensor:
     import torch
 
+    pixels = pixels[:, :, None] if pixels.ndim == 2 else pixels
     return torch.from_numpy(pixels.copy()).permute(2, 0, 1).float() / 255
 
 
 def to_bytes(x: Tensor) -> np.ndarray:
+    """`[H, W, 3]`, or `[H, W]` of one channel, as Pillow has them."""
     import torch
 
-    return (x.cpu() * 255).round().to(torch.uint8).permute(1, 2, 0).numpy()
+    pixels: np.ndarray = (x.cpu() * 255).round().to(torch.uint8).permute(1, 2, 0).numpy()
+    return pixels[:, :, 0] if pixels.shape[2] == 1 else pixels
 
 
 def side_by_side(x: np.ndarray, z: np.ndarray) -> Image.Image:
@@ -173,9 +209,11 @@ def side_by_side(x: np.ndarray, z: np.ndarray) -> Image.Image:
     import numpy as np
     from PIL import Image
 
+    x, z = (p[:, :, None] if p.ndim == 2 else p for p in (x, z))
     change = z.astype(np.float64) - x
     middle = (127.5 + change * (127.5 / max(1.0, np.abs(change).max()))).astype(np.uint8)
     zoom = max(1, -(-TALL // x.shape[0]))
     panels = [np.kron(p, np.ones((zoom, zoom, 1), np.uint8)) for p in (x, middle, z)]
     gap = np.full((panels[0].shape[0], GAP, x.shape[2]), 255, np.uint8)
-    return Image.fromarray(np.concatenate([panels[0], gap, panels[1], gap, panels[2]], axis=1))
+    whole = np.concatenate([panels[0], gap, panels[1], gap, panels[2]], axis=1)
+    return Image.fromarray(whole[:, :, 0] if whole.shape[2] == 1 else whole)

@@ -42,11 +42,22 @@ def command(
     from antiadv.core.threat import Access, parse_threat
     from antiadv.evaluate import Store, World, evaluate, make_cell
     from antiadv.evaluate.cell import parse_samples
-    from antiadv.experiments.trial import Verdict, battery, cost, rounds, scaled
+    from antiadv.experiments.trial import (
+        LOOKED_AT,
+        Verdict,
+        battery,
+        check_minutes,
+        cost,
+        doubts,
+        flagged,
+        rounds,
+        scaled,
+    )
     from antiadv.report import report_of
     from antiadv.report.table import rows
 
     start = time.monotonic()
+    check_minutes(minutes)
     world, facts = World(device), Store(store)
     asked = world.data(data).ids[:FEW] if samples is None else parse_samples(samples)
     defended = world.defended(model, defence)
@@ -62,9 +73,13 @@ def command(
     ]
     stored = set.intersection(*(facts.done(cell) for cell in whole))
     first = next((i for i in asked if i not in stored), asked.stop)  # all before it is there from an earlier trial
-    evaluate(
-        [_of(cell, range(asked.start, first)) for cell in whole], facts, world=world
-    )  # runs nothing: asks the network
+    # runs nothing: it asks the network whether it still answers as it did when these were stored
+    evaluate([_of(cell, range(asked.start, first)) for cell in whole], facts, world=world)
+    seen = tuple(asked[:LOOKED_AT])
+    dataset, bare = world.data(data), world.model(model)
+    first_signs = doubts(bare, dataset.images(seen).to(world.device), dataset.labels(seen), batch)
+    for flag in () if json else first_signs:  # JSON holds them
+        typer.echo(f"Flag {flag}", err=True)
     with show.progress(quiet=json) as tell:
 
         def run(ids: Sequence[int]) -> None:
@@ -73,8 +88,8 @@ def command(
 
         done = rounds(range(first, asked.stop), 60 * minutes, run)
     taken = range(asked.start, first + done)
-    made = report_of(rows(facts, [_of(cell, taken) for cell in whole]))
-    bare, dataset, ids = world.model(model), world.data(data), tuple(taken)
+    made = flagged(report_of(rows(facts, [_of(cell, taken) for cell in whole])), first_signs)
+    ids = tuple(taken)
     x, y = dataset.images(ids).to(world.device), dataset.labels(ids)
     spent = cost(bare, defended, x[:64])
     found = Verdict(made, spent, scaled(bare, x, y, batch), len(taken), time.monotonic() - start)

@@ -6,6 +6,9 @@ Five arguments, five roles: what you may ask, where you start, what is true, whe
 proposes; it never says whether it succeeded, how far it went or what it spent. Fixed-radius and minimal-norm attacks
 share this signature: the latter return the closest fooling image they found, and the judge compares its distance with
 `ball.eps`. For a targeted threat (`oracle.targeted`) y holds the classes to reach.
+
+An attack that tries no image of its own before it can pay for several queries says how many those are, in a method
+`least_queries(threat)`; zero, if it never asks the model under attack. Without the method it is one.
 """
 
 from __future__ import annotations
@@ -44,6 +47,20 @@ class Attack(Protocol):
         """Raised by whoever changes results on purpose; part of every cell's key."""
 
     def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor: ...
+
+
+def least_queries(attack: Attack, threat: Threat) -> int:
+    """The fewest queries per sample with which the attack tries an image other than the clean one."""
+    said: int = attack.least_queries(threat) if hasattr(attack, "least_queries") else 1
+    return said
+
+
+def never_ran(attack: Attack, threat: Threat) -> str:
+    """Why an attack tried nothing, and what to do, as the end of a sentence."""
+    least = least_queries(attack, threat)
+    if threat.queries is not None and threat.queries < least:
+        return f"{text(attack)} needs at least {least:,} queries per sample, and the threat grants {threat.queries:,}"
+    return f"{text(attack)} asked nothing; give it steps to make"
 
 
 def check_kind(attack: Attack) -> None:

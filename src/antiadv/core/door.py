@@ -5,6 +5,7 @@
     check_images(x)        floating point, [N, …], finite, in [0, 1]                one synchronisation
     check_labels(y, x)     whole numbers, one per image
     check_scores(s, x)     [N, K], K ≥ 2 or the data's, finite, no probabilities    one synchronisation
+    check_sound(bad, ids)  no NaN or infinity in any answer during an attack
     check_slope(s)         scores through which gradients flow                      costs nothing
     arrived(g)             a gradient that came back to the images                  costs nothing
     fitting(f, x)          why f fails on x, where x is elsewhere or of another kind
@@ -34,6 +35,8 @@ FLOATS = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64}
 WHOLE = frozenset(
     getattr(torch, f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)
 )  # no bool, and no complex number, which is not floating point either
+
+NAMED = 8  # samples that a sentence names at most
 ROUNDING = 1e-5  # images that went through a resize or a normalise-and-back overshoot [0, 1] by less than this
 
 
@@ -169,6 +172,18 @@ def check_scores(
         )
 
 
+def check_sound(unsound: Tensor, ids: Tensor) -> None:
+    """`unsound`, one for each sample, is true where an answer during its attack had NaN or infinity in it."""
+    bad = ids.cpu()[unsound.cpu().bool()].tolist()
+    if bad:
+        named = ", ".join(map(str, bad[:NAMED])) + (", …" if len(bad) > NAMED else "")
+        raise BadInput(
+            f"scores and gradients must be finite in every answer; found NaN or infinity during the attack for "
+            f"{len(bad)} of {len(ids)} images: sample{'s' if len(bad) > 1 else ''} {named}. "
+            "Check the network for overflow, division by zero and roots of zero."
+        )
+
+
 def check_slope(s: Tensor) -> None:
     """Whether autograd can go back from these scores to the images they were made of."""
     if not s.requires_grad:
@@ -232,9 +247,17 @@ def _misfit(model: nn.Module, x: Tensor, reason: str) -> str | None:
     elif x.shape[3] in (1, 3) and x.shape[1] not in (1, 3):
         asked, found = "be [N, C, H, W]", f"shape {tuple(x.shape)}, with the channels last"
         todo = "Turn them: x.permute(0, 3, 1, 2)"
+    elif (channels := _channels(model)) not in (None, x.shape[1]):
+        asked, found = f"have {channels} channels as the classifier takes them", f"{x.shape[1]}"
+        todo = "Repeat a grey channel, or make colour grey"
     else:
         return None
     return f"images must {asked}; found {found}, and it fails ({reason}). {todo}."
+
+
+def _channels(model: nn.Module) -> int | None:
+    """How many channels the first convolution of a network takes."""
+    return next((m.in_channels for m in model.modules() if isinstance(m, nn.Conv2d)), None)
 
 
 def check_whole(**options: object) -> None:

@@ -20,6 +20,9 @@ ends where the digits matter. `exactly` gives the judge's answer for such an ima
 of a sample no more images are answered so than were sent for it. A search that goes on with the others as if the image
 had not seemed to fool may `refuse` it: it was not misled, and need not be made again to the last digit for this image.
 
+NaN or infinity in an answer, in scores or in gradients, is noted in the ledger and fails the shard at the end. Until
+then such an answer fools nobody: no sample leaves a search with it. A label made of such scores is `NO_LABEL`.
+
 A defence that rolls dice (`randomised`) meets every image with fresh ones, keyed by its sample and by how many images
 were sent for that sample before: noise as in deployment, and the same in any batch, order and shard.
 """
@@ -27,6 +30,7 @@ were sent for that sample before: noise as in deployment, and the same in any ba
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 from typing import Self
 
@@ -42,6 +46,7 @@ from antiadv.core.losses import Loss, margin, negated
 from antiadv.core.threat import Access, Threat
 
 UNLIMITED = 2**62
+NO_LABEL = -1  # of scores that are no numbers
 _BESIDE = 0xBE51DE  # the dice of a model beside the one under attack
 
 
@@ -101,7 +106,7 @@ class Oracle:
         return self._ledger.budget - self._ledger.queries.index_select(0, self._rows)
 
     def labels(self, z: Tensor) -> Tensor:
-        return self._ask(z, Access.LABELS).argmax(1)
+        return _labelled(self._ask(z, Access.LABELS))
 
     def scores(self, z: Tensor) -> Tensor:
         return self._ask(z, Access.SCORES)
@@ -121,7 +126,8 @@ class Oracle:
             return None
         self._ledger.check(self._rows, each)
         s = self._engine.judge(self._model).scores(self._model, z)
-        return s if self.threat.access >= Access.SCORES else s.argmax(1)
+        self._note(s)
+        return s if self.threat.access >= Access.SCORES else _labelled(s)
 
     def refuse(self, z: Tensor) -> None:
         self._refused.update(zip(self._rows.tolist(), z.detach(), strict=True))
@@ -138,7 +144,7 @@ class Oracle:
             return _nothing(z), torch.zeros_like(z)
         signed = negated(loss) if self.targeted else loss
         s, g = self._engine.gradient(self._model, z, signed, *targets, **dice)
-        self._note_zeros(g)
+        self._note(s, g)
         self._seen()
         return s, g
 
@@ -150,7 +156,7 @@ class Oracle:
         s, j = self._engine.jacobian(self._model, z, **dice)
         more = (s.shape[1] - 1) * (len(z) // len(self))  # one was charged before the number of classes was known
         self._ledger.gradients.index_add_(0, self._rows, torch.full_like(self._rows, more))
-        self._note_zeros(j.flatten(0, 1))
+        self._note(s, j.flatten(0, 1))
         self._seen()
         return s, j
 
@@ -167,14 +173,15 @@ class Oracle:
         self._need(Access.INTERNALS)
         free = Threat(self.threat.ball, Access.INTERNALS, None, self.targeted)
         dice = self._dice[self._rows.to(self._dice.keys.device)].fold(_BESIDE)
-        other = Oracle(model, free, Ledger(len(self)), self._engine, watch=self._watch, dice=dice)
+        ledger = Ledger(len(self), above=(self._ledger, self._rows))
+        other = Oracle(model, free, ledger, self._engine, watch=self._watch, dice=dice)
         other._above = self
         return other
 
     def fooled(self, s: Tensor, y: Tensor) -> Tensor:
-        """Whether these scores, or labels, are what the attacker wants."""
-        label = s.argmax(1) if s.ndim == 2 else s
-        return label == y if self.targeted else label != y
+        """Whether these scores, or labels, are what the attacker wants; never where they are no numbers."""
+        label, sound = (s.argmax(1), largest(s) < math.inf) if s.ndim == 2 else (s, s != NO_LABEL)
+        return (label == y if self.targeted else label != y) & sound
 
     def margin(self, s: Tensor, y: Tensor) -> Tensor:
         """How far these scores are from what the attacker wants: negative once it is there."""
@@ -185,6 +192,7 @@ class Oracle:
         if len(z) == 0:
             return _nothing(z)
         s = self._engine.scores(self._model, z, **dice)
+        self._note(s)
         self._seen()
         return s
 
@@ -209,9 +217,20 @@ class Oracle:
             raise ValueError(f"{len(z)} images were sent for {len(self)} samples; send the same number for each")
         return each
 
-    def _note_zeros(self, g: Tensor) -> None:
-        still = (g.flatten(1) == 0).all(1)
-        self._ledger.note_zeros(self._rows.repeat_interleave(len(g) // len(self)), still)
+    def _note(self, s: Tensor, g: Tensor | None = None) -> None:
+        """Which answers are no numbers, and which gradients vanished; on the device, which is not waited for.
+
+        A gradient that is no number leads to images that are none, so it counts as much as a score.
+        """
+        self._ledger.note_unsound(self._rows, self._any(largest(s) < math.inf))
+        if g is not None:
+            size = largest(g)
+            self._ledger.note_unsound(self._rows, self._any(size < math.inf))
+            self._ledger.note_zeros(self._rows.repeat_interleave(len(g) // len(self)), size == 0)
+
+    def _any(self, sound: Tensor) -> Tensor:
+        """Whether any of a sample's answers is not sound."""
+        return ~(sound if len(sound) == len(self) else sound.view(len(self), -1).all(1))
 
     def _need(self, need: Access) -> None:
         if self.threat.access < need:
@@ -223,6 +242,17 @@ class Oracle:
     def _seen(self) -> None:
         if self._watch is not None:
             self._watch()
+
+
+def largest(v: Tensor) -> Tensor:
+    """The largest size of any entry of each row: one pass over v. Of NaN it is NaN, so `< inf` says that all are
+    numbers."""
+    flat = v.flatten(1)
+    return torch.linalg.vector_norm(flat, math.inf, dim=1) if flat.shape[1] else flat.new_zeros(len(flat))
+
+
+def _labelled(s: Tensor) -> Tensor:
+    return s.argmax(1).masked_fill(~(largest(s) < math.inf), NO_LABEL)
 
 
 def _nothing(z: Tensor) -> Tensor:

@@ -24,7 +24,16 @@ from torch.nn import functional as F
 
 from antiadv.core.ball import per_row
 from antiadv.core.defence import LARGEST, Defence
-from antiadv.core.door import arrived, check_flag, check_float, check_shape, check_slope, check_still, is_number
+from antiadv.core.door import (
+    arrived,
+    check_flag,
+    check_float,
+    check_shape,
+    check_slope,
+    check_still,
+    fitting,
+    is_number,
+)
 from antiadv.core.errors import BadInput
 
 
@@ -126,7 +135,11 @@ class AntiAdversary(Defence):
         return (x + gamma).clamp(0, 1) if self.clip else x + gamma
 
     def _classify(self, z: Tensor) -> Tensor:
-        s: Tensor = self.base(z)
+        if torch.compiler.is_compiling():
+            s: Tensor = self.base(z)
+        else:
+            with fitting(self.base, z):
+                s = self.base(z)
         check_shape(s, z)
         return s
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from antiadv import attacks
-from antiadv.core.attack import Attack, check_attack, check_kind
+from antiadv.core.attack import Attack, check_attack, check_kind, least_queries, never_ran
 from antiadv.core.ball import Ball
 from antiadv.core.door import check_float
 from antiadv.core.errors import AntiadvError, BadInput, Interrupted, StoreUnwritable
@@ -25,6 +25,7 @@ from antiadv.core.ledger import Ledger
 from antiadv.core.threat import Access, Threat
 from antiadv.evaluate.cell import LOOKS, Cell, Receipt, Record
 from antiadv.evaluate.fresh import check_fresh
+from antiadv.evaluate.judge import idle
 from antiadv.evaluate.meter import Meter, tallied
 from antiadv.evaluate.plan import make_cell, plan
 from antiadv.evaluate.progress import Count, Progress, Tally
@@ -41,12 +42,17 @@ __all__ = ["Cell", "Outcome", "Progress", "Store", "Tally", "World", "attack", "
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an attack on a batch came to: the images, a record for each, and what it cost."""
+    """What an attack on a batch came to: the images, a record for each, and what it cost.
+
+    `queries` of a record are the attack's; `judge_queries` are the images that the judge sent, which the model's owner
+    sees too.
+    """
 
     images: Tensor
     records: list[Record]
     threat: Threat
     receipt: Receipt
+    attack: Attack
 
     @property
     def fooled(self) -> Tensor:
@@ -56,10 +62,33 @@ class Outcome:
         return (distance <= self.threat.ball.reach) & torch.tensor(hit, dtype=torch.bool)
 
     @property
+    def judge_queries(self) -> int:
+        """How many images the judge sent to the model, beside the queries of the attack."""
+        return self.receipt.judge_queries or 0
+
+    @property
+    def not_attacked(self) -> Tensor:
+        """Which samples the attack tried nothing on, though there was something to break: too small a budget."""
+        return torch.tensor(idle(self.records, self.attack, self.threat), dtype=torch.bool)
+
+    @property
+    def least_queries(self) -> int:
+        """The smallest budget with which this attack tries anything."""
+        return least_queries(self.attack, self.threat)
+
+    @property
     def robust_accuracy(self) -> float:
-        """The share of samples that the attack could not break, those wrong from the start counted as broken."""
+        """The share of samples that the attack could not break, those wrong from the start counted as broken.
+
+        There is none where samples were not attacked.
+        """
         if not self.records:
             raise BadInput("no samples were attacked; there is no accuracy of nothing. Pass at least one image.")
+        if lost := int(self.not_attacked.sum()):
+            raise BadInput(
+                f"{lost} of {len(self.records)} samples were not attacked, so there is no robust accuracy: "
+                f"{never_ran(self.attack, self.threat)}."
+            )
         return 1 - self.fooled.double().mean().item()
 
 
@@ -110,7 +139,7 @@ def attack(
 
     def run(attack: Attack) -> Outcome:
         z, records, receipt = confront(model, attack, threat, x, y, ids, seed, here, looks=looks)
-        return Outcome(z, records, threat, receipt)
+        return Outcome(z, records, threat, receipt, chosen)
 
     # whoever calls may be in inference mode, and there are no gradients inside
     with torch.inference_mode(False), holding() as held, tallied() as meters:
@@ -135,7 +164,7 @@ def _rescued(judge: Callable[[], Outcome], ledgers: list[Ledger], meters: list[M
     records, receipt = settle(seen.records, seen.receipt, ledgers, meters)
     broken = seen.fooled.nonzero().squeeze(1)
     images = seen.images[broken.to(seen.images.device)]
-    return Outcome(images, [records[i] for i in broken.tolist()], seen.threat, receipt)
+    return Outcome(images, [records[i] for i in broken.tolist()], seen.threat, receipt, seen.attack)
 
 
 def evaluate(

@@ -172,6 +172,8 @@ class Receipt:
     `agreement` is the share of the clean and attacked images on which the precision that searched gives the judge's
     label; `checks` counts the images about which the judge was asked in the middle of a search, `again` the samples
     that were searched again in float32, since search and judge parted in the end. `compiled`: how the network was run.
+    `judge_queries` counts the images that the judge sent to the classifier to look at, `checks` included: whoever owns
+    it sees these beside the attack's queries. Receipts written before it was counted have none.
     """
 
     seconds: float
@@ -184,6 +186,7 @@ class Receipt:
     again: int = 0
     checks: int = 0
     compiled: bool = False
+    judge_queries: int | None = None
 
     def json(self) -> dict[str, Any]:
         return asdict(self)

@@ -13,7 +13,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from antiadv import attacks
 from antiadv.evaluate.cell import Cell, Job, Record
+from antiadv.evaluate.judge import idle
 from antiadv.evaluate.shard import Result
 from antiadv.evaluate.work import Failure
 
@@ -29,14 +31,15 @@ class Tally:
     failed: int = 0
     queries: int = 0
 
-    def plus(self, records: Sequence[Record], reach: float) -> Tally:
+    def plus(self, records: Sequence[Record], reach: float, idle: int = 0) -> Tally:
+        """`idle` of them were not attacked, and so do not stand."""
         right = [r for r in records if r.clean == r.label]
         fooled = sum(r.attacked != r.label and r.distance <= reach for r in right)
         return replace(
             self,
             done=self.done + len(records),
             fooled=self.fooled + fooled,
-            standing=self.standing + len(right) - fooled,
+            standing=self.standing + len(right) - fooled - idle,
             queries=self.queries + sum(r.queries for r in records),
         )
 
@@ -70,8 +73,9 @@ class Count:
         self._report(job.cell)
 
     def finished(self, result: Result) -> None:
-        reach = result.job.cell.threat.ball.reach
-        self._over(result.job, lambda t: t.plus(result.records, reach))
+        threat, attack = result.job.cell.threat, attacks.parse(result.job.cell.attack)
+        lost = sum(idle(result.records, attack, threat))
+        self._over(result.job, lambda t: t.plus(result.records, threat.ball.reach, lost))
 
     def failed(self, failure: Failure) -> None:
         self._over(failure.job, lambda t: replace(t, failed=t.failed + len(failure.job.ids)))

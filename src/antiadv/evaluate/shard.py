@@ -10,7 +10,8 @@ judge does not, it is made again in float32, and that search counts: lest roundi
 it had the rest of the budget, and a second search would be a second budget. Samples that the classifier gets wrong
 untouched are not attacked: nothing is left to break. Three sets of dice are made of the seed and a sample's number: the
 attack's, those of a randomised defence under attack, and the judge's. The two engines are compared over equally many
-looks.
+looks. NaN or infinity in any answer to the attack or to the judge refuses the whole batch, and names the samples: such
+an answer neither fools nor withstands.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from antiadv.core.door import (
     check_images,
     check_labels,
     check_scores,
+    check_sound,
     check_whole,
     describe,
     fitting,
@@ -96,13 +98,19 @@ def confront(
     with Meter(base_of(model)) as meter:
         dice = Draws.of(seed, ids)
 
+        looked = 0
+
         def judged(images: Tensor, engine: Engine) -> Look:
-            return look(model, images, engine, dice.fold(JUDGE), looks)
+            nonlocal looked
+            found = look(model, images, engine, dice.fold(JUDGE), looks)
+            looked += found.sent
+            return found
 
         with fitting(model, x), untouched(x):
             clean = judged(x, judge)
         for s in clean.scores:
             check_scores(s, x, y, ids, classes)
+        check_sound(clean.unsound, ids)
         ledger = Ledger(len(x), threat.queries)
         goal = ~clean.majority(y) if threat.targeted else clean.majority(y)
         rows = goal.nonzero().squeeze(1)
@@ -111,7 +119,8 @@ def confront(
         def search(rows: Tensor, engine: Engine, ledger: Ledger) -> tuple[Tensor, Tensor]:
             oracle = Oracle(model, threat, ledger, engine, rows.cpu(), seen, dice.fold(DEFENDER))
             found = attack(oracle, x[rows], y[rows], threat.ball, dice[rows])
-            z = tidy(x[rows], found.detach().to(x))
+            check_sound(ledger.unsound, ids)  # before the images, which may be no numbers for that reason
+            z = tidy(x[rows], found.detach().to(x), ids[rows])
             return z, oracle.refused(z).to(x.device)
 
         z, heard = x.clone(), torch.zeros_like(goal)
@@ -122,6 +131,7 @@ def confront(
         if judge is not engine:
             with aside():
                 before, after = judged(x, engine), judged(z, engine)
+            check_sound(before.unsound | after.unsound, ids)
             agreement = _agreement((before, clean), (after, attacked))
             believed = (after.majority(y) == threat.targeted) & (attacked.majority(y) != threat.targeted) & goal
             claimed = attack.minimal | ((threat.ball.distance(x, z) <= threat.ball.reach) & ~heard)
@@ -132,10 +142,10 @@ def confront(
                 z[doubtful], _ = search(doubtful, judge, second)
                 ledger.replace(doubtful.cpu(), second)
                 attacked = judged(z, judge)
-        for s in attacked.scores:
-            check_scores(s, x, ids=ids)
+        check_sound(attacked.unsound, ids)
         facts = records(ids.tolist(), y, x, z, clean, attacked, threat.ball, ledger)
-    how = {"agreement": agreement, "again": again, "checks": int(ledger.checks.sum())}
+    checks = int(ledger.checks.sum())
+    how = {"agreement": agreement, "again": again, "checks": checks, "judge_queries": looked + checks}
     return z, facts, meter.receipt(x.device, **how, compiled=getattr(engine, "compiled", False))
 
 

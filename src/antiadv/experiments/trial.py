@@ -11,9 +11,11 @@ first: so a trial may end early, and ends late only where the machine slows down
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import sys
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,20 +28,22 @@ from antiadv import attacks, defences
 from antiadv.core import spec
 from antiadv.core.ball import Ball, Linf
 from antiadv.core.defence import TRANSFERS, Defence, Randomised
-from antiadv.core.door import check_images, check_labels
+from antiadv.core.door import check_base, check_images, check_labels, check_scores, fitting, untouched
+from antiadv.core.engine import Eager
 from antiadv.core.errors import BadInput
 from antiadv.core.threat import Access, Threat
 from antiadv.evaluate import attack as confront
 from antiadv.evaluate.cell import Cell, Record
 from antiadv.evaluate.meter import Meter
 from antiadv.report import Report, report_of
-from antiadv.report.flags import Flag
+from antiadv.report.flags import Flag, before
 from antiadv.report.measures import Calibration, calibrated
 from antiadv.report.render import html, markdown
 from antiadv.report.table import IN_HAND, Row, make_row
 
 QUERIES = 200  # of the score-based attack, per sample
 FIRST = 8  # samples of the first round
+LOOKED_AT = 256  # images that are looked at before the first attack
 FITTED = 20  # samples without which no temperature is fitted
 SLACK = 1.15  # a round is taken to last so much longer than those before say
 AVERAGED = "eot:attack=(apgd:steps=20),samples=10"
@@ -59,6 +63,11 @@ def battery(ball: Ball, defence: Defence, queries: int | None = None) -> list[tu
     return [(t, Threat(ball, attacks.parse(t).access, asked.get(t))) for t in texts]
 
 
+def check_minutes(minutes: float) -> None:
+    if not minutes > 0:
+        raise BadInput(f"a trial needs some time; found {minutes:g} minutes. Give for example 5.")
+
+
 def rounds(
     todo: Sequence[int],
     seconds: float,
@@ -66,8 +75,7 @@ def rounds(
     clock: Callable[[], float] = time.monotonic,
 ) -> int:
     """Run these samples in rounds while there is time; how many were done, from the first on."""
-    if not seconds > 0:
-        raise BadInput(f"a trial needs some time; found {seconds / 60:g} minutes. Give for example 5.")
+    check_minutes(seconds / 60)
     end, done, size = clock() + seconds, 0, FIRST
     first: tuple[int, float] | None = None
     while done < len(todo):
@@ -206,6 +214,21 @@ class Verdict:
         return {**said, "scaled": None if self.scaled is None else vars(self.scaled), **self.report.json()}
 
 
+def doubts(model: nn.Module, x: Tensor, y: Tensor, batch: int = 256) -> list[Flag]:
+    """Warning signs that the first images show before anything is attacked; what no attack would take is refused."""
+    x, y = x[:LOOKED_AT], y[:LOOKED_AT]
+    with fitting(model, x), untouched(x):
+        s = Eager(batch).scores(model, x)
+    check_scores(s, x, y.to(s.device))
+    return before(x, y, s)
+
+
+def flagged(made: Report, first: Sequence[Flag]) -> Report:
+    """The report with the signs that were seen before the attacks, each once."""
+    seen = {flag.name for flag in first}
+    return dataclasses.replace(made, flags=[*first, *(flag for flag in made.flags if flag.name not in seen)])
+
+
 def verdict(
     model: nn.Module,
     x: Tensor,
@@ -229,10 +252,12 @@ def verdict(
     >>> made.samples, [row.cell.attack for row in made.rows[::2]]
     (4, ['square', 'apgd', 'transfer:attack=apgd', 'bpda:attack=apgd', 'pseudo_label'])
     """
+    check_base(model)
     check_images(x)
     check_labels(y, x)
     if not isinstance(minutes, (int, float)):
         raise BadInput(f"a trial takes a number of minutes; found {minutes!r}. Give for example 5.")
+    check_minutes(minutes)
     if len(x) == 0:
         raise BadInput("a verdict needs images and a label for each; found none. Pass at least one.")
     if defence == defences.BARE:
@@ -245,6 +270,9 @@ def verdict(
     tried = battery(limits.ball, defended, queries)
     found: dict[tuple[str, str], list[Record]] = {(d, a): [] for a, _ in tried for d in sides}
     start = time.monotonic()
+    first = doubts(model, x, y, batch)
+    for flag in first:
+        warnings.warn(f"Flag {flag}", stacklevel=2)  # now, and not after minutes of attacks
 
     def run(ids: Sequence[int]) -> None:
         rows = torch.tensor(ids, device=x.device)
@@ -271,7 +299,7 @@ def verdict(
         cell = Cell(IN_HAND, "", name, "", side, text, threat, range(done), seed)
         return make_row(cell, found[side, text], [] if side == defences.BARE else found[defences.BARE, text])
 
-    made = report_of([row(text, threat, side) for text, threat in tried for side in sides])
+    made = flagged(report_of([row(text, threat, side) for text, threat in tried for side in sides]), first)
     spent = cost(model, defended, x[:64])
     return Verdict(made, spent, scaled(model, x[:done], y[:done], batch), done, time.monotonic() - start)
 

@@ -27,6 +27,7 @@ from antiadv.report.curves import by_access, by_cost, by_queries, by_radius
 from antiadv.report.document import Claimed, Document, Shown, raised
 from antiadv.report.figures import Figure, Panel, Series
 from antiadv.report.grid import count, join
+from antiadv.report.render import NOT_ATTACKED
 from antiadv.report.sheet import Entry, Sheet, code, measured, of_grid, ratio
 from antiadv.report.sheet import count as counted
 from antiadv.report.summary import by_defence, headline
@@ -36,7 +37,10 @@ from antiadv.report.temperature import beside
 LAYER, TITLE, OTHER = "anti_adversary", "What the anti-adversary layer is worth", "What the attacks found"
 NUMBERS = ("n", "clean %", "robust %", "median queries", "gain", "× queries")
 CELLS = ("data", "model", "defence", "attack", "threat", "precision", "seed", *NUMBERS)
-SOURCES = ("cell", "command", "weights", "images", "seed", "precision", "agreement %", "samples", "forward", "backward")
+SOURCES = (
+    *("cell", "command", "weights", "images", "seed", "precision", "agreement %", "samples", "forward", "backward"),
+    "judge's queries",
+)
 VERDICTS = {  # what is said of one claim, and of several
     "holds": ("holds", "hold"),
     "holds so far": ("holds so far", "hold so far"),
@@ -180,7 +184,8 @@ def _ablation(filled: Filled) -> Panel | None:
 def _facts(found: Sequence[Row], receipts: Sequence[Sequence[Receipt]]) -> Iterator[tuple[str, str]]:
     yield "Cells", f"{len(found):,}"
     yield "Records, one for each sample of a cell", f"{sum(len(row.records) for row in found):,}"
-    yield "Queries asked", f"{sum(r.queries for row in found for r in row.records):,}"
+    yield "Queries asked by the attacks", f"{sum(r.queries for row in found for r in row.records):,}"
+    yield "Images sent by the judge", _looked([receipt for each in receipts for receipt in each])
     yield "Data", _several(row.data for row in found)
     yield "Networks", f"{len({row.model for row in found})}"
     yield "Defences", f"{len({row.cell.defence for row in found} - {defences.BARE})}"
@@ -188,6 +193,13 @@ def _facts(found: Sequence[Row], receipts: Sequence[Sequence[Receipt]]) -> Itera
     yield "Run on", _several(receipt.device for each in receipts for receipt in each)
     yield "Run with", _several(_versions(receipt) for each in receipts for receipt in each)
     yield "Rendered with", f"antiadv {__version__}"
+
+
+def _looked(receipts: Sequence[Receipt]) -> str:
+    known = [r.judge_queries for r in receipts if r.judge_queries is not None]
+    lost = len(receipts) - len(known)
+    more = f" (of {len(known):,} shards; {lost:,} older ones did not count them)" if lost else ""
+    return f"{sum(known):,}{more}" if known else "not counted when these were run"
 
 
 def _several(said: Iterable[str]) -> str:
@@ -208,9 +220,9 @@ def _cells(found: Sequence[Row]) -> Sheet:
             Entry(str(row.cell.threat)),
             Entry(row.cell.precision),
             counted(row.cell.seed),
-            counted(row.robust.n),
+            counted(row.clean.n),
             measured(row.clean),
-            measured(row.robust),
+            Entry(NOT_ATTACKED) if row.robust is None else measured(row.robust),
             counted(row.queries),
             measured(row.gain, "" if row.gain is None else f" p {row.gain.p:.2g}"),
             ratio(row.ratio),
@@ -237,6 +249,7 @@ def _made(row: Row, receipts: Sequence[Receipt]) -> tuple[Entry, ...]:
         counted(len(row.records)),
         counted(sum(r.forwards for r in receipts)),
         counted(sum(r.backwards for r in receipts)),
+        counted(None if None in (seen := [r.judge_queries for r in receipts]) else sum(n or 0 for n in seen)),
         Entry(_several(r.device for r in receipts)),
         Entry(_several(_versions(r) for r in receipts)),
         Entry(_several(r.revision[:13] for r in receipts)),

@@ -51,7 +51,7 @@ _share = lru_cache(maxsize=4096)(share)  # curves ask for the same ones again an
 
 def by_queries(rows: Sequence[Row]) -> list[Figure]:
     """A figure for each attack, a panel for each network that was attacked both bare and defended."""
-    asked = [r for r in rows if r.cell.threat.queries is not None and r.cell.attack.partition(":")[0] in STOPPING]
+    asked = [r for r in _ran(rows) if r.cell.threat.queries is not None and r.cell.attack.partition(":")[0] in STOPPING]
     found = []
     for attack, group in _groups(asked, lambda r: r.cell.attack):
         fullest = _fullest(group, lambda r: (_network(r), r.defence, r.cell.threat.ball))
@@ -87,7 +87,7 @@ def falling(row: Row) -> list[tuple[float, Share]]:
 def by_radius(rows: Sequence[Row]) -> list[Figure]:
     """A figure for each attack whose records, or whose cells at several radii, tell of more radii than one."""
     found = []
-    for attack, group in _groups(rows, lambda r: r.cell.attack):
+    for attack, group in _groups(_ran(rows), lambda r: r.cell.attack):
         minimal = attacks.parse(attack).minimal
         fullest = _fullest(group, lambda r: (_network(r), r.defence, r.cell.threat.ball, r.cell.threat.queries))
         panels, used, names = [], list[Row](), _named(map(_network, fullest))
@@ -213,6 +213,11 @@ def _groups(parts: Iterable[T], key: Callable[[T], K]) -> list[tuple[K, list[T]]
     for part in parts:
         found.setdefault(key(part), []).append(part)
     return list(found.items())
+
+
+def _ran(rows: Iterable[Row]) -> list[Row]:
+    """Those whose attack ran."""
+    return [r for r in rows if r.robust is not None]
 
 
 def _fullest(rows: Iterable[Row], key: Callable[[Row], Hashable]) -> list[Row]:

@@ -19,6 +19,27 @@ class Explanation:
 
 
 EXPLAINED = {
+    "not_attacked": Explanation(
+        "the attack tried no image of its own on samples that the classifier gets right, mostly since the budget is "
+        "smaller than its first step: `nes` needs 2 · `probes` + 1 queries, 101 by default. This is a count, not an "
+        "estimate.",
+        "Nothing is known of these samples. No table counts them as robust, and no gain is made of them.",
+        "Grant the number of queries that the flag names, or choose an attack that needs fewer.",
+    ),
+    "near_chance": Explanation(
+        "the classifier is right on no more clean images than a guess among its classes would be, by an exact "
+        "one-sided test at 5 %, on 20 images or more. `verdict` looks before it attacks.",
+        "The network does not see what it was trained on: other labels, another range or normalisation, other weights. "
+        "What attacks find on it says nothing of it, and nothing of a defence.",
+        "Compare the clean accuracy with what is known of the network. Look at the order of the classes, at whether "
+        "images lie in [0, 1] and are normalised inside the network, and at whether its weights were loaded.",
+    ),
+    "narrow_range": Explanation(
+        "no pixel of any image is above 2/255. `verdict` and `antiadv attack` look before they attack; a store does "
+        "not hold the images, so a report cannot.",
+        "Bytes were divided by 255 twice. To the network all images are black, and every radius is far too large.",
+        "Divide bytes by 255 once.",
+    ),
     "adaptive_beats_white_box": Explanation(
         "on a defence, an attack that goes round it (`transfer`, `bpda`, `eot`, `adaptive`, …) leaves fewer samples "
         "standing than the worst case of all attacks that follow its own gradients in the same ball. Bare classifiers "

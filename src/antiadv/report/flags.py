@@ -17,17 +17,23 @@ from dataclasses import dataclass
 from itertools import combinations, pairwise, takewhile
 from typing import Any
 
-from antiadv import defences
+from torch import Tensor
+
+from antiadv import attacks, defences
+from antiadv.core.attack import least_queries
 from antiadv.core.threat import Access
 from antiadv.evaluate.cell import Cell, Record
+from antiadv.evaluate.judge import idle
 from antiadv.report.digits import weak
-from antiadv.report.measures import Difference, Share, difference, share, standing
+from antiadv.report.measures import FEW, Difference, Share, difference, guesses, guessing, share, standing
 from antiadv.report.table import Row, alike, bare_cell, coarse, level, words
 
 LEVEL = 0.05  # of all of a rule's tests together
 ZEROS, DRAWS = 0.05, 0.05  # the share of samples whose gradient vanishes, whose label turns with the dice
 SURVIVORS = 0.01  # the share that an unbounded attack may leave: it should leave none
 LABELS = 0.01  # the share of samples on which f and g may differ: a fact, so not an interval
+NARROW = 2.01 / 255  # the brightest pixel of images that were scaled twice, rounding forgiven
+NO_MORE = "no more than a guess would have"
 HALF = 0.5  # an Linf radius at which every image can be made the same grey
 
 
@@ -53,10 +59,37 @@ Compared = tuple[float, Flag]  # the p of a comparison, 1 where it went the good
 
 def flags(rows: Sequence[Row]) -> list[Flag]:
     """Every flag that these rows raise, rule by rule."""
-    return [flag for rule in RULES.values() for flag in rule([r for r in rows if r.records])]
+    stored = [r for r in rows if r.records]
+    ran = [r for r in stored if r.robust is not None]
+    return [flag for rule in RULES.values() for flag in rule(stored if rule in OF_ALL else ran)]
 
 
 # ---------------------------------------------------------------- the rules
+
+
+def not_attacked(rows: Sequence[Row]) -> Iterator[Flag]:
+    """The attack tried nothing, mostly since its budget is smaller than its first step: nothing is known of it."""
+    for r in rows:
+        if r.robust is None:
+            attack, threat = attacks.parse(r.cell.attack), r.cell.threat
+            lost = sum(idle(r.records, attack, threat))
+            said = f"{lost} of {len(r.records)} samples were not attacked by {_name(r)}: {r.never_ran}."
+            numbers = ("lost", float(lost)), ("n", float(len(r.records)))
+            yield Flag("not_attacked", (r.cell,), (*numbers, ("least", float(least_queries(attack, threat)))), said)
+
+
+def near_chance(rows: Sequence[Row]) -> Iterator[Flag]:
+    """On clean images the classifier is right no more often than a guess would be."""
+    best: dict[Hashable, Row] = {}
+    for r in rows:
+        c = r.cell
+        place = c.data, c.images, c.model, c.weights, c.defence
+        best[place] = max(best.get(place, r), r, key=lambda row: len(row.records))
+    for r in best.values():
+        if guessing(r.records):
+            behind = "" if r.cell.defence == defences.BARE else f" behind {r.defence}"
+            said = f"{r.place}{behind} is right on {_percent(r.clean)} of {r.clean.n} clean images, {NO_MORE}"
+            yield Flag("near_chance", (r.cell,), _numbers(r.clean), f"{said}.")
 
 
 def adaptive_beats_white_box(rows: Sequence[Row]) -> Iterator[Flag]:
@@ -116,7 +149,7 @@ def unbounded_attack_fails(rows: Sequence[Row]) -> Iterator[Flag]:
     for r in rows:
         ball = r.cell.threat.ball
         free = ball.eps == math.inf or (ball.p == math.inf and ball.eps >= HALF)
-        if free and r.cell.threat.queries is None and r.robust.low > SURVIVORS:
+        if free and r.cell.threat.queries is None and r.robust is not None and r.robust.low > SURVIVORS:
             said = f"{_name(r)} may change the images as it likes, yet {_percent(r.robust)} of {r.robust.n} stand"
             yield Flag("unbounded_attack_fails", (r.cell,), _numbers(r.robust), f"{said}.")
 
@@ -222,6 +255,8 @@ def worse_than_bare(rows: Sequence[Row]) -> Iterator[Flag]:
 RULES: dict[str, Callable[[Sequence[Row]], Iterator[Flag]]] = {
     rule.__name__: rule
     for rule in (
+        not_attacked,
+        near_chance,
         adaptive_beats_white_box,
         black_box_beats_white_box,
         zero_gradients,
@@ -236,6 +271,32 @@ RULES: dict[str, Callable[[Sequence[Row]], Iterator[Flag]]] = {
         worse_than_bare,
     )
 }
+OF_ALL = (not_attacked, near_chance)  # the others are of what an attack left
+
+
+# ---------------------------------------------------------------- before anything is attacked
+
+
+def narrow_range(x: Tensor) -> Iterator[Flag]:
+    """No pixel of any image is above 2/255: bytes that were divided by 255 twice look like this."""
+    high = float(x.max()) if x.numel() else 1.0
+    if high <= NARROW:
+        said = f"no pixel of {len(x)} images is above {high:.4g}, though images lie in [0, 1]: divided by 255 twice?"
+        yield Flag("narrow_range", (), (("high", high), ("n", float(len(x)))), said)
+
+
+def before(x: Tensor, y: Tensor, s: Tensor) -> list[Flag]:
+    """Signs that can be seen before an attack, of images, their labels and the bare classifier's scores."""
+    good, n = int((s.argmax(1) == y.to(s.device)).sum()), len(y)
+    found = [*narrow_range(x)]
+    if n >= FEW and guesses(good, n, s.shape[1]):
+        right = share(good, n)
+        said = f"the classifier is right on {_percent(right)} of {n} clean images, {NO_MORE}"
+        found.append(Flag("near_chance", (), _numbers(right), f"{said} among {s.shape[1]} classes."))
+    return found
+
+
+BEFORE: tuple[str, ...] = ("narrow_range",)  # what no record shows
 
 
 # ---------------------------------------------------------------- comparing

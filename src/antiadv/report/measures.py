@@ -5,6 +5,7 @@
     unseen_by(records, q)    right, and never seen to fall by then: as an attacker counts who believes one wrong answer
     robust_accuracy          standing / all, with a 95 % Wilson interval
     clean_accuracy           right on the clean image / all, likewise
+    guessing(records)        whether as many are right on the clean image as a guess would have
     paired(a, b)             b's accuracy minus a's on the samples both have, with Newcombe's 95 % interval and exact
                              McNemar's p: the two are made differently, and near 5 % they may disagree
     worst_case(a, b, …)      standing in every one of several cells: the individual mode of a set of attacks
@@ -30,6 +31,9 @@ from typing import Literal
 from antiadv.core.ball import Ball
 from antiadv.core.errors import BadInput
 from antiadv.evaluate.cell import Record
+
+CHANCE = 0.05  # the p above which right answers are put down to chance
+FEW = 20  # records without which nothing is said of chance
 
 
 @dataclass(frozen=True)
@@ -107,6 +111,26 @@ def robust_accuracy(records: Sequence[Record], ball: Ball) -> Share:
 
 def clean_accuracy(records: Sequence[Record]) -> Share:
     return share(sum(map(right, records)), len(records))
+
+
+def guesses(good: int, n: int, classes: int) -> bool:
+    """Whether so many right answers of n are no more than chance explains: one-sided exact test against 1 / classes.
+
+    >>> guesses(10, 64, 10), guesses(30, 64, 10)
+    (True, False)
+    """
+    from scipy.stats import binomtest
+
+    return float(binomtest(good, n, 1 / max(2, classes), alternative="greater").pvalue) > CHANCE
+
+
+def guessing(records: Sequence[Record]) -> bool:
+    """The same of clean images; of fewer than 20 records nothing is said. There are as many classes as any label or
+    answer names."""
+    if len(records) < FEW:
+        return False
+    last = max(max(r.label, r.clean, r.attacked, r.base_clean, r.base_attacked) for r in records)
+    return guesses(sum(map(right, records)), len(records), last + 1)
 
 
 def worst_case(cells: Sequence[Sequence[Record]], ball: Ball) -> Share:

@@ -23,6 +23,7 @@ HEADINGS = (
     "gain (p)",
     "× queries",
 )
+NOT_ATTACKED = "not attacked"
 TELLING = ("data", "seed")  # most often the same in all rows
 
 
@@ -34,9 +35,9 @@ def fields(row: Row) -> tuple[str, ...]:
         str(cell.threat),
         str(cell.seed),
         printable(cell.precision),
-        str(row.robust.n),
+        str(row.clean.n),
         f"{100 * row.clean.value:.1f}",
-        str(row.robust),
+        NOT_ATTACKED if row.robust is None else str(row.robust),
         "–" if row.queries is None else f"{row.queries:g}",
         "" if row.gain is None else str(row.gain),
         "" if row.ratio is None else str(row.ratio),

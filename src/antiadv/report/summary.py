@@ -30,7 +30,8 @@ def by_defence(levels: Sequence[Level]) -> Sheet:
 
 
 def headline(levels: Sequence[Level]) -> list[str]:
-    groups = _by_defence(levels)
+    """Of the networks of which the attacks broke enough to judge a defence by."""
+    groups = _by_defence([part for part in levels if part.tells])
     most = max((_networks(group) for _, group in groups), default=0)
     return [_sentence(defence, group) for defence, group in groups if _networks(group) == most]
 

@@ -22,9 +22,11 @@ from typing import Any, TypeVar
 
 from antiadv import attacks, data, defences, models
 from antiadv.attacks.adaptive.eot import EOT
+from antiadv.core.attack import never_ran
 from antiadv.core.errors import BadInput
 from antiadv.core.threat import Access
 from antiadv.evaluate.cell import LOOKS, Cell, Record
+from antiadv.evaluate.judge import idle
 from antiadv.evaluate.precision import PRECISIONS
 from antiadv.evaluate.store import Store
 from antiadv.report.digits import weak
@@ -62,11 +64,14 @@ NAMELESS = Names()
 @dataclass(frozen=True)
 class Row:
     """One cell's records and numbers; `gain` and `ratio`, of median queries, are against the bare classifier under the
-    same attack, on the same samples, in whatever precision either was searched."""
+    same attack, on the same samples, in whatever precision either was searched.
+
+    Where the attack never ran there is no robust accuracy, nor anything that is made of it.
+    """
 
     cell: Cell
     clean: Share
-    robust: Share
+    robust: Share | None
     queries: float | None
     gain: Difference | None
     ratio: Ratio | None = None
@@ -91,13 +96,19 @@ class Row:
         """The network, and its data too where that alone tells two places apart: for a sentence that names no data."""
         return self.called.place or self.model
 
+    @property
+    def never_ran(self) -> str:
+        """Why the attack tried nothing on some of the samples; nothing where it did."""
+        return never_ran(attacks.parse(self.cell.attack), self.cell.threat) if self.robust is None else ""
+
     def json(self) -> dict[str, Any]:
         said = words(self.cell)
         if self.cell.data != IN_HAND:
             said |= {"key": self.cell.key}
             said |= {"command": command} if (command := self.cell.command) else {}
         numbers = {k: _plain(getattr(self, k)) for k in ("clean", "robust", "gain", "ratio")}
-        return {**said, **numbers, "median_queries": self.queries}
+        idle = {"not_attacked": self.never_ran} if self.robust is None else {}
+        return {**said, **numbers, "median_queries": self.queries, **idle}
 
 
 def words(cell: Cell) -> dict[str, Any]:
@@ -185,7 +196,10 @@ def _nearest(cell: Cell, records: Sequence[Record], beside: Sequence[Read]) -> S
 
 def make_row(cell: Cell, records: Sequence[Record], bare: Sequence[Record]) -> Row:
     """The row of a cell with these records, beside those of the bare classifier if there are any."""
-    ball = cell.threat.ball
+    ball, attack = cell.threat.ball, attacks.parse(cell.attack)
+    if any(idle(records, attack, cell.threat)):
+        return Row(cell, clean_accuracy(records), None, None, None, None, tuple(records))
+    bare = [] if any(idle(bare, attack, cell.threat)) else bare
     common = {r.sample for r in bare} & {r.sample for r in records}
     gain, ratio = (paired(bare, records, ball), query_ratio(bare, records, ball)) if common else (None, None)
     clean, robust = clean_accuracy(records), robust_accuracy(records, ball)

@@ -9,6 +9,9 @@ Gains are in points of robust accuracy against the bare classifier, on the same 
 the worst case for each sample counts, on both sides, and of their queries those of the first to break it. Whoever knows
 the defence may also do what the others do: at that level every attack counts.
 
+Where the attacks broke next to nothing of the bare network (at most 5 % of the samples it gets right), or it does no
+better than a guess on clean images, nothing can be said of a defence in front of it, and the sentence says that.
+
 A gain that is not significant is no answer to an attacker only where the interval leaves no room for much of one: where
 it ends beyond ten points, the samples are too few to tell.
 """
@@ -16,6 +19,7 @@ it ends beyond ten points, the samples are too few to tell.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,12 +33,16 @@ from antiadv.report.measures import (
     Calibration,
     Difference,
     Ratio,
+    Share,
     calibration,
     difference,
+    guessing,
     paired,
     paired_by,
     right,
+    share,
     soonest_ratio,
+    standing,
 )
 from antiadv.report.table import Row, bare_cell, level
 from antiadv.report.temperature import Digests
@@ -48,6 +56,7 @@ WHO = {
 
 LEVEL = 0.05  # of a test
 MUCH = 0.10  # what an interval must exclude before a gain is called none
+LITTLE = 0.05  # of the bare network's right samples: where no more fell, no defence had anything to gain
 NO_ANSWER = "it is no answer to an adaptive attacker"
 
 
@@ -68,13 +77,20 @@ class Level:
     gain: Difference
     ratio: Ratio | None
     seeds: tuple[int, ...] = (0,)
+    broken: Share | None = None  # of the samples that the bare network gets right, by any attack here, where known
+
+    @property
+    def tells(self) -> bool:
+        """Whether there was anything to gain."""
+        return self.broken is None or self.broken.value > LITTLE
 
     def json(self) -> dict[str, Any]:
         said = {k: getattr(self, k) for k in ("data", "model", "defence")}
         said |= {"ball": str(self.ball), "access": str(self.access)}
         said |= {"attacks": list(self.attacks), "seeds": list(self.seeds)}
         ratio = None if self.ratio is None else dataclasses.asdict(self.ratio)
-        return {**said, "gain": dataclasses.asdict(self.gain), "ratio": ratio}
+        broken = None if self.broken is None else dataclasses.asdict(self.broken)
+        return {**said, "gain": dataclasses.asdict(self.gain), "ratio": ratio, "broken": broken}
 
 
 Pair = tuple[Row, Row]  # a bare row and the defended one beside it
@@ -90,6 +106,7 @@ def levels(rows: Sequence[Row]) -> list[Level]:
             groups.setdefault(place, []).append((before, r))
     found = []
     for place, pairs in groups.items():
+        broken = _broken([b for b, _ in pairs])
         for access in sorted({level(r.cell) for _, r in pairs}):
             at = [pair for pair in pairs if level(pair[1].cell) == access]
             gain, used = _worst(pairs if access == Access.INTERNALS else at, at)
@@ -97,8 +114,17 @@ def levels(rows: Sequence[Row]) -> list[Level]:
             ratio = soonest_ratio([b.records for b, _ in mine], [r.records for _, r in mine], place[3])
             attacks = tuple(dict.fromkeys(r.cell.attack for _, r in used))
             seeds = tuple(sorted({r.cell.seed for _, r in used}))
-            found.append(Level(*place, access, attacks, gain, ratio, seeds))
+            found.append(Level(*place, access, attacks, gain, ratio, seeds, broken))
     return found
+
+
+def _broken(bare: Sequence[Row]) -> Share:
+    """Of the samples that the bare classifier gets right, those that any attack broke; of none, no share is known."""
+    fell: dict[int, bool] = {}
+    for row in bare:
+        for r in filter(right, row.records):
+            fell[r.sample] = fell.get(r.sample, False) or not standing(r, row.cell.threat.ball)
+    return share(sum(fell.values()), len(fell)) if fell else Share(0.0, 0.0, 1.0, 0)
 
 
 def _worst(pairs: Sequence[Pair], at: Sequence[Pair]) -> tuple[Difference, Sequence[Pair]]:
@@ -131,10 +157,42 @@ def verdict(rows: Sequence[Row]) -> list[str]:
     for part in levels(rows):
         groups.setdefault((part.data, part.model, part.defence), []).append(part)
     several, spoken, lone = len({data for data, _, _ in groups}) > 1, _spokesmen(rows), _lone(rows)
-    return [
-        _sentence(f"{m} ({x})" if several else m, d, found, _clean(spoken[x, m, d]), lone.get((x, m, d)))
-        for (x, m, d), found in groups.items()
-    ]
+    said = []
+    for (x, m, d), found in groups.items():
+        name, (bare, defended) = f"{m} ({x})" if several else m, spoken[x, m, d]
+        telling = [] if guessing(bare.records) else [part for part in found if part.tells]
+        if telling:
+            silent = dict.fromkeys(str(part.ball) for part in found if part not in telling)
+            sentence = _sentence(name, d, telling, _clean((bare, defended)), lone.get((x, m, d)))
+            said.append(sentence + _untold(list(silent)))
+        else:
+            said.append(_unable(name, d, found, bare))
+    return said
+
+
+def _untold(balls: Sequence[str]) -> str:
+    if not balls:
+        return ""
+    return f" In {_listed(balls)} the attacks broke next to nothing of the bare network, so nothing is said of that."
+
+
+def _unable(model: str, defence: str, found: Sequence[Level], bare: Row) -> str:
+    """That nothing can be said of the defence, why, and what to look at."""
+    first = f"On {model}, {defence} cannot be judged"
+    clean = f"the bare network is right on {100 * bare.clean.value:.1f} % of {count(bare.clean.n, 'clean image')}"
+    most = max((part.broken for part in found if part.broken is not None), key=lambda s: (s.n > 0, s.value))
+    if guessing(bare.records) or most.n == 0:
+        return (
+            f"{first}: {clean}, which is no more than a guess would have. Check the labels, the range and the "
+            "normalisation of the images, and the weights."
+        )
+    attacks = _listed(list(dict.fromkeys(a for part in found for a in part.attacks)))
+    balls = _listed(list(dict.fromkeys(str(part.ball) for part in found)))
+    return (
+        f"{first}: {attacks} in {balls} broke {100 * most.value:.1f} % [{100 * most.low:.1f}, {100 * most.high:.1f}] "
+        f"of the {count(most.n, 'sample')} that the bare network gets right, so there was next to nothing to gain. "
+        "Try a larger radius, more steps or queries, and look whether its gradients vanish."
+    )
 
 
 def _lone(rows: Sequence[Row]) -> dict[tuple[str, str, str], Row]:
@@ -142,9 +200,15 @@ def _lone(rows: Sequence[Row]) -> dict[tuple[str, str, str], Row]:
     found: dict[tuple[str, str, str], Row] = {}
     for r in rows:
         place = r.data, r.model, r.defence
-        if r.gain is None and r.cell.defence != defences.BARE and level(r.cell) == Access.INTERNALS:
-            found[place] = min(found.get(place, r), r, key=lambda row: row.robust.value)
+        if r.robust is None or r.gain is not None or r.cell.defence == defences.BARE:
+            continue
+        if level(r.cell) == Access.INTERNALS:
+            found[place] = min(found.get(place, r), r, key=_left)
     return found
+
+
+def _left(row: Row) -> float:
+    return math.inf if row.robust is None else row.robust.value
 
 
 def _clean(pair: Pair) -> Difference:
@@ -172,11 +236,10 @@ def _sentence(model: str, defence: str, found: Sequence[Level], clean: Differenc
     if clean.value < 0 and clean.p <= LEVEL:
         said = f"costs {points(clean, signed=False)} of clean accuracy, and {said}"
     first = f"On {model}, {defence} {said}"
-    if not adaptive and lone is not None:
-        s = lone.robust
-        share = f"{100 * s.value:.1f} % [{100 * s.low:.1f}, {100 * s.high:.1f}] of {count(s.n, 'sample')}"
+    if not adaptive and lone is not None and (s := lone.robust) is not None:
+        part = f"{100 * s.value:.1f} % [{100 * s.low:.1f}, {100 * s.high:.1f}] of {count(s.n, 'sample')}"
         return (
-            f"{first}; {WHO[Access.INTERNALS]} ({lone.cell.attack} in {lone.cell.threat.ball}) leaves {share}, which "
+            f"{first}; {WHO[Access.INTERNALS]} ({lone.cell.attack} in {lone.cell.threat.ball}) leaves {part}, which "
             "says no gain: run that attack on the bare classifier too."
         )
     if not adaptive:

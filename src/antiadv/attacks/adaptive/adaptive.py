@@ -27,7 +27,7 @@ from antiadv.core.defence import TRANSFERS, Defence
 from antiadv.core.door import at_least
 from antiadv.core.draws import Draws
 from antiadv.core.oracle import Oracle
-from antiadv.core.threat import Access
+from antiadv.core.threat import Access, Threat
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,9 @@ class Adaptive:
 
     def __post_init__(self) -> None:
         at_least(1, steps=self.steps, samples=self.samples)
+
+    def least_queries(self, threat: Threat) -> int:
+        return 0  # it begins with attacks on the base
 
     def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
         return self.against(oracle.open(), ball)(oracle, x, y, ball, draws)

@@ -18,13 +18,13 @@ from torch import Tensor
 
 from antiadv.attacks.adaptive.wrapped import Wrapped
 from antiadv.attacks.white_box.pgd import PGD
-from antiadv.core.attack import Attack
+from antiadv.core.attack import Attack, least_queries
 from antiadv.core.ball import Ball
 from antiadv.core.door import at_least
 from antiadv.core.draws import Draws
 from antiadv.core.losses import Loss
 from antiadv.core.oracle import Oracle, Through
-from antiadv.core.threat import Access
+from antiadv.core.threat import Access, Threat
 
 
 class Averaged(Through):
@@ -74,6 +74,9 @@ class EOT(Wrapped):
     @property
     def access(self) -> Access:
         return self.attack.access
+
+    def least_queries(self, threat: Threat) -> int:
+        return self.samples * least_queries(self.attack, threat)
 
     def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
         return self.attack(Averaged(oracle, self.samples), x, y, ball, draws)

@@ -25,7 +25,7 @@ from antiadv.core.door import at_least
 from antiadv.core.draws import Draws
 from antiadv.core.losses import margin, negated
 from antiadv.core.oracle import Oracle
-from antiadv.core.threat import Access
+from antiadv.core.threat import Access, Threat
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,14 @@ class PseudoLabel:
     def __post_init__(self) -> None:
         at_least(1, steps=self.steps, restarts=self.restarts)
 
+    def least_queries(self, threat: Threat) -> int:
+        return 0  # g is not asked
+
     def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
         live = Survivors(oracle.beside(base_of(oracle.open())), x, y, draws)
         for restart in range(self.restarts):
+            if not len(live):
+                break
             z = start(live.x, ball, live.draws.fold(restart))
             climb(live, z, ball, negated(margin), steps=self.steps)
         return live.images()

@@ -22,7 +22,7 @@ from antiadv.core.ball import Ball
 from antiadv.core.defence import base_of
 from antiadv.core.draws import Draws
 from antiadv.core.oracle import Oracle
-from antiadv.core.threat import Access
+from antiadv.core.threat import Access, Threat
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,9 @@ class Transfer(Wrapped):
 
     access: ClassVar[Access] = Access.INTERNALS
     edition: ClassVar[int] = 1
+
+    def least_queries(self, threat: Threat) -> int:
+        return 0  # g is not asked
 
     def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
         return self.attack(oracle.beside(base_of(oracle.open())), x, y, ball, draws)

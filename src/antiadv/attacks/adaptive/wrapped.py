@@ -5,7 +5,8 @@ Cost:       none of its own.
 
 from __future__ import annotations
 
-from antiadv.core.attack import Attack
+from antiadv.core.attack import Attack, least_queries
+from antiadv.core.threat import Threat
 
 
 class Wrapped:
@@ -20,3 +21,6 @@ class Wrapped:
     @property
     def minimal(self) -> bool:
         return self.attack.minimal
+
+    def least_queries(self, threat: Threat) -> int:
+        return least_queries(self.attack, threat)

@@ -34,7 +34,7 @@ from antiadv.core.ball import Ball, per_row
 from antiadv.core.door import at_least
 from antiadv.core.draws import Draws
 from antiadv.core.oracle import Oracle
-from antiadv.core.threat import Access
+from antiadv.core.threat import Access, Threat
 
 START = 2.0**-10  # how close to the boundary it starts, as a share of the way
 LOOK = 10  # steps between two looks at q
@@ -60,6 +60,9 @@ class Boundary:
     def __post_init__(self) -> None:
         at_least(0, steps=self.steps, tries=self.tries, around=self.around, towards=self.towards)
         at_least(1, adaptation=self.adaptation)
+
+    def least_queries(self, threat: Threat) -> int:
+        return 2  # x itself is asked first
 
     def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
         nearest = Nearest(oracle, x, y, ball)

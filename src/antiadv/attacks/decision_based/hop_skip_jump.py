@@ -35,7 +35,7 @@ from antiadv.core.ball import L2, Ball, per_row
 from antiadv.core.door import at_least
 from antiadv.core.draws import Draws
 from antiadv.core.oracle import Oracle
-from antiadv.core.threat import Access
+from antiadv.core.threat import Access, Threat
 
 FIRST_DELTA = 0.1
 FINEST, COARSEST = 2.0**-20, 2.0**-10  # bounds on θ
@@ -65,6 +65,9 @@ class HopSkipJump:
     def __post_init__(self) -> None:
         at_least(0, steps=self.steps, tries=self.tries, gamma=self.gamma)
         at_least(1, probes=self.probes, max_probes=self.max_probes)
+
+    def least_queries(self, threat: Threat) -> int:
+        return 2  # x itself is asked first
 
     def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
         shape = x.shape[1:]

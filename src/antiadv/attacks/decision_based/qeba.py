@@ -35,7 +35,7 @@ from antiadv.core.door import at_least
 from antiadv.core.draws import Draws
 from antiadv.core.errors import BadInput, BadSpec
 from antiadv.core.oracle import Oracle
-from antiadv.core.threat import Access
+from antiadv.core.threat import Access, Threat
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,9 @@ class Qeba:
     def files(self) -> tuple[str, ...]:
         """What it reads: a cell's key has the digest of the content."""
         return () if self.path is None else (self.path,)
+
+    def least_queries(self, threat: Threat) -> int:
+        return 2  # x itself is asked first
 
     def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
         if x.ndim != 4:

@@ -29,8 +29,8 @@ from antiadv.attacks.decision_based.nearest import Nearest
 from antiadv.core.ball import Ball, per_row
 from antiadv.core.door import at_least
 from antiadv.core.draws import Draws
-from antiadv.core.oracle import Oracle
-from antiadv.core.threat import Access
+from antiadv.core.oracle import UNLIMITED, Oracle
+from antiadv.core.threat import Access, Threat
 
 TOLERANCE = 1e-3
 
@@ -49,10 +49,15 @@ class Rays:
     def __post_init__(self) -> None:
         at_least(0, steps=self.steps)
 
+    def least_queries(self, threat: Threat) -> int:
+        return 2  # x itself is asked first
+
     def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
         d = math.prod(x.shape[1:])
         narrow = TOLERANCE / math.sqrt(max(1, d))
-        block = torch.tensor(list(blocks(d, self.steps)), device=x.device).view(-1, 2)
+        table = list(blocks(d, min(self.steps, levels(d))))  # a later level repeats the last of these
+        block = torch.tensor(table, device=x.device).view(-1, 2)
+        end = min(self.steps, UNLIMITED) + 1 if d else 0
         place = torch.arange(d, device=x.device)
         nearest = Nearest(oracle, x, y, ball)
         rows = torch.arange(len(x), device=x.device)
@@ -63,8 +68,8 @@ class Rays:
         t = torch.zeros_like(rows)  # the block each sample is at
         halving, changed = torch.zeros_like(rows, dtype=torch.bool), torch.ones_like(rows, dtype=torch.bool)
         while True:  # each sample asks about its next point, whichever of (2) and (3) it is at
-            rows = rows[nearest.going(rows) & (t[rows] < len(block))]
-            first, last = block[t[rows]].unbind(1)
+            rows = rows[nearest.going(rows) & (t[rows] < end)]
+            first, last = block[repeated(t[rows], len(block), d)].unbind(1)
             sweeps = (first == 0) & (last == 1) & ~halving[rows]  # at a new level of single values
             rows, first, last = (v[~sweeps | changed[rows]] for v in (rows, first, last))
             if not len(rows):
@@ -99,3 +104,18 @@ def blocks(d: int, steps: int) -> Iterator[tuple[int, int]]:
             yield first, min(first + size, d)
             done += 1
         level += 1
+
+
+def levels(d: int) -> int:
+    """How many blocks there are down to the end of the first level of single values.
+
+    >>> levels(5), levels(0)
+    (11, 0)
+    """
+    sizes = [-(-d // 2**level) for level in range(max(0, d - 1).bit_length() + 1)] if d else []
+    return sum(-(-d // size) for size in sizes)
+
+
+def repeated(t: Tensor, blocks: int, d: int) -> Tensor:
+    """The place in the table of each block t: beyond its end the last d, which are the single values, come again."""
+    return torch.where(t < blocks, t, blocks - d + (t - blocks) % max(1, d))

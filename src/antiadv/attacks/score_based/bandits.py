@@ -39,7 +39,7 @@ from antiadv.core.door import at_least
 from antiadv.core.draws import Draws
 from antiadv.core.errors import BadInput, BadSpec
 from antiadv.core.oracle import Oracle
-from antiadv.core.threat import Access
+from antiadv.core.threat import Access, Threat
 
 EDGE = 1 - 1e-6  # artanh is infinite at 1
 AHEAD = 64  # updates whose changes e are drawn at once; no more than were made before, lest most be drawn in vain
@@ -94,6 +94,9 @@ class Bandits:
         said = {key: getattr(self, key) for key in ("step_size", "prior_step", "exploration", "sigma")}
         known = PUBLISHED[p]
         return Setting(**{key: getattr(known, key) if value is None else value for key, value in said.items()})
+
+    def least_queries(self, threat: Threat) -> int:
+        return 3
 
     def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
         if x.ndim != 4:

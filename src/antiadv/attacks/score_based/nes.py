@@ -35,7 +35,7 @@ from antiadv.core.draws import Draws
 from antiadv.core.errors import BadSpec
 from antiadv.core.losses import ce
 from antiadv.core.oracle import Oracle
-from antiadv.core.threat import Access
+from antiadv.core.threat import Access, Threat
 
 PUBLISHED_BUDGET = 10_000
 PIXELS = 1 << 25  # values of probes in memory at a time, 128 MiB in float32; a bound, not a batch
@@ -62,6 +62,9 @@ class NES:
         at_least(0, step_size=self.step_size, steps=0 if self.steps is None else self.steps)
         if not self.sigma > 0:
             raise BadSpec(f"sigma is the length of a probe, more than 0; found {self.sigma!r}. Use 0.1.")
+
+    def least_queries(self, threat: Threat) -> int:
+        return 2 * self.probes + 1
 
     def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
         steps = steps_for(oracle, self.steps, self.probes)

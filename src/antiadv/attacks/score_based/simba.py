@@ -40,7 +40,7 @@ from antiadv.core.draws import Draws
 from antiadv.core.errors import BadInput, BadSpec
 from antiadv.core.losses import ce
 from antiadv.core.oracle import Oracle
-from antiadv.core.threat import Access
+from antiadv.core.threat import Access, Threat
 
 KEYS = 1 << 23  # directions sorted at a time, over all samples: a bound on memory, 64 MiB
 
@@ -65,6 +65,9 @@ class Simba:
         at_least(1, frequencies=1 if self.frequencies is None else self.frequencies)
         if self.basis == "pixel" and self.frequencies is not None:
             raise BadSpec(f"frequencies={self.frequencies} needs basis=dct; pixels have none. Leave it out.")
+
+    def least_queries(self, threat: Threat) -> int:
+        return 2 if self.rule == "simba" else 3  # x itself is asked first
 
     def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
         if x.ndim != 4:

@@ -39,7 +39,7 @@ from antiadv.core.door import at_least
 from antiadv.core.draws import Draws
 from antiadv.core.losses import Loss, ce, ce_to, dlr, dlr_lead, dlr_to, negated
 from antiadv.core.oracle import Oracle
-from antiadv.core.threat import Access
+from antiadv.core.threat import Access, Threat
 
 LOSSES: dict[str, tuple[Loss, Loss, Loss]] = {  # to leave y; to reach t from y; to reach y, turned round by the oracle
     "ce": (ce, ce_to, ce),
@@ -67,6 +67,10 @@ class APGD:
         at_least(1, steps=self.steps, restarts=self.restarts, eot=self.eot)
         at_least(0, targets=self.targets, rho=self.rho)
 
+    def least_queries(self, threat: Threat) -> int:
+        ranks = self.targets > 0 and not threat.targeted  # the classes, by one query for x
+        return self.eot + ranks
+
     def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
         live = Survivors(oracle, x, y, draws)
         leave, aim, reach = LOSSES[self.loss]
@@ -77,6 +81,8 @@ class APGD:
             live.offer(live.x, s)
         live.afford(self.eot)
         for turn in range(self.restarts * (1 if ranked is None else ranked.shape[1])):
+            if not len(live):
+                break
             t = [] if ranked is None else [ranked[live.rows.to(y.device), turn // self.restarts]]
             z = start(live.x, ball, live.draws.fold(turn))
             climb(live, z, ball, loss, *t, steps=self.steps, rho=self.rho, eot=self.eot)

@@ -41,7 +41,7 @@ from antiadv.core.draws import Draws
 from antiadv.core.errors import BadSpec
 from antiadv.core.losses import gap, rival
 from antiadv.core.oracle import Oracle
-from antiadv.core.threat import Access
+from antiadv.core.threat import Access, Threat
 
 HALVINGS = 8  # of the last stretch, (1 − β) of the way: to 4e-4 of the distance
 TIE = 1e-5  # of the largest score: float32 passes of other batch sizes differ by less
@@ -73,6 +73,10 @@ class FAB:
                     f"{name} is a share, in [0, 1]; found {getattr(self, name)!r}. Leave it out for FAB's own."
                 )
 
+    def least_queries(self, threat: Threat) -> int:
+        ranks = self.targets > 0 and not threat.targeted  # the classes, by one query for x
+        return 2 + ranks  # x itself is asked first
+
     def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
         live = Survivors(oracle, x, y, draws)
         ranked = None
@@ -81,6 +85,8 @@ class FAB:
             ranked = rank(live, s, self.targets, len(x))
             leave(live, keep(live, live.x, s, ball).tolist(), ball)
         for turn in range(self.restarts * (1 if ranked is None else ranked.shape[1])):
+            if not len(live):
+                break
             aim = None if ranked is None else ranked[live.rows.to(y.device), turn // self.restarts]
             self._run(live, aim, ball, turn)
         if ball.eps == math.inf:

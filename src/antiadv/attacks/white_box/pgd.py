@@ -24,7 +24,7 @@ from antiadv.core.door import at_least
 from antiadv.core.draws import Draws
 from antiadv.core.losses import ce
 from antiadv.core.oracle import Oracle
-from antiadv.core.threat import Access
+from antiadv.core.threat import Access, Threat
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,14 @@ class PGD:
         at_least(1, steps=self.steps, restarts=self.restarts)
         at_least(0, step_size=self.step_size)
 
+    def least_queries(self, threat: Threat) -> int:
+        return 1 if self.random_start else 2  # x itself is asked first
+
     def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
         live = Survivors(oracle, x, y, draws)
         for restart in range(self.restarts):
+            if not len(live):
+                break
             z = ball.random(live.x, live.draws.fold(restart)) if self.random_start else live.x
             for _ in range(self.steps):
                 if not len(live):
