@@ -35,8 +35,9 @@ from antiadv.core.draws import Draws
 from antiadv.core.ledger import Ledger
 from antiadv.core.oracle import Oracle
 from antiadv.core.threat import Threat
-from antiadv.evaluate import ready, speed
-from antiadv.evaluate.meter import revision, versions
+from antiadv.engine import fast as speed
+from antiadv.engine import optimise as ready
+from antiadv.engine.meter import revision, versions
 
 REWRITES = {"folded": "fold_norms", "paired": "pair_narrow", "strided": "join_strides"}  # the functions of `ready`
 

@@ -28,9 +28,9 @@ import torch
 from torch import Tensor
 
 from antiadv import AntiAdversary, models
-from antiadv.evaluate.meter import revision, versions
-from antiadv.evaluate.precision import switched
-from antiadv.evaluate.speed import Replayed
+from antiadv.engine.fast import Replayed
+from antiadv.engine.meter import revision, versions
+from antiadv.engine.precision import switched
 from benchmarks.authors import Authors
 from benchmarks.files import put
 

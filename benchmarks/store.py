@@ -39,13 +39,13 @@ import torch
 from torch import Tensor, nn
 
 from antiadv import data, models
-from antiadv.evaluate import Cell, Store, World, make_cell, parse_runner
-from antiadv.evaluate.cell import Job, Receipt, Record
-from antiadv.evaluate.meter import versions
-from antiadv.evaluate.plan import plan
-from antiadv.evaluate.shard import Result
-from antiadv.evaluate.work import Work
-from antiadv.report import report
+from antiadv.engine.meter import versions
+from antiadv.evaluation import Cell, Resources, Store, make_cell, parse_runner
+from antiadv.evaluation.cell import Job, Receipt, Record
+from antiadv.evaluation.plan import plan
+from antiadv.evaluation.runners.work import Work
+from antiadv.evaluation.shard import Result
+from antiadv.reporting import report
 from benchmarks.timing import one_thread
 
 LARGER = 20  # times: the size of a shard that a large cluster wants
@@ -149,11 +149,11 @@ def driver(samples: int, folder: Path) -> dict[str, float]:
 
 def send(runner: str, samples: int, shards: int) -> dict[str, float]:
     """Return the extra time between two answers of one worker, and the bytes that are sent."""
-    world = World("cpu", models={"wrong": Wrong().eval()})
-    cell = make_cell(model="wrong", attack="square", threat="linf:8/255", samples=range(1000), world=world)
+    resources = Resources("cpu", models={"wrong": Wrong().eval()})
+    cell = make_cell(model="wrong", attack="square", threat="linf:8/255", samples=range(1000), resources=resources)
     jobs = [Job(cell, tuple(range(k % 4 * samples, (k % 4 + 1) * samples))) for k in range(shards)]
     jobs = [dataclasses.replace(job, cell=dataclasses.replace(cell, seed=k)) for k, job in enumerate(jobs)]
-    work = Work(world)
+    work = Work(resources)
     here, there = (between(parse_runner(name)(work, jobs)) for name in ("local", runner))
     sizes = {"job_bytes": len(pickle.dumps(jobs[0])), "answer_bytes": len(pickle.dumps(work(jobs[0])))}
     return {"seconds": max(0.0, there - here), **sizes}

@@ -26,13 +26,13 @@ from torch import Tensor, nn
 from antiadv import defences, models
 from antiadv.core.errors import AntiadvError, BadInput
 from antiadv.data import Dataset
-from antiadv.evaluate import World
-from antiadv.evaluate.cell import parse_samples
-from antiadv.evaluate.meter import revision, versions
-from antiadv.experiments.trial import FITTED, scaled
+from antiadv.engine.meter import revision, versions
+from antiadv.evaluation import Resources
+from antiadv.evaluation.cell import parse_samples
 from antiadv.models import Card
-from antiadv.report.measures import Calibration, calibrated
-from antiadv.report.temperature import FILE, FORMAT, SCALED, stored
+from antiadv.reporting.measures import Calibration, calibrated
+from antiadv.reporting.temperature import FILE, FORMAT, SCALED, stored
+from antiadv.reporting.trial import FITTED, scaled
 from benchmarks.files import put
 
 LAYERS = ("anti_adversary:steps=2,step_size=0.15", "anti_adversary:steps=2,step_size=0.01")
@@ -41,12 +41,12 @@ BATCH = 100
 Facts = dict[str, Any]
 
 
-def identity(card: Card, images: Dataset, samples: range, world: World) -> Facts:
+def identity(card: Card, images: Dataset, samples: range, resources: Resources) -> Facts:
     """Return everything that decides the numbers. If the stored facts agree with it, the network is not measured."""
     return {
         "format": FORMAT,
         "model": card.spec,
-        "weights": world.weights(card.spec),
+        "weights": resources.weights(card.spec),
         "data": images.name,
         "images": images.digest,
         "samples": f"{samples.start}:{samples.stop}",
@@ -80,16 +80,16 @@ def calibration(s: Tensor, y: Tensor) -> Calibration:
 
 def measure_all(cards: Iterable[Card], path: Path, samples: range, directory: str | None = None) -> int:
     """Measure and store the networks that are not stored. Return how many could not be measured."""
-    found, refused, world = stored(path), 0, World("cpu")
+    found, refused, resources = stored(path), 0, Resources("cpu")
     for card in cards:
         began = time.monotonic()
         try:
-            images = world.data(f"{card.data['name']}:test" + (f",dir={directory}" if directory else ""))
-            asked = identity(card, images, samples, world)
+            images = resources.data(f"{card.data['name']}:test" + (f",dir={directory}" if directory else ""))
+            asked = identity(card, images, samples, resources)
             if asked.items() <= found.get(card.spec, {}).items():
                 print(f"{card.spec}: stored", flush=True)
                 continue
-            seen = measure(world.model(card.spec), images.images(samples), images.labels(samples))
+            seen = measure(resources.model(card.spec), images.images(samples), images.labels(samples))
         except AntiadvError as error:  # the other networks do not depend on this one
             print(f"{card.spec}: {error}", flush=True)
             refused += 1

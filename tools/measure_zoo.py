@@ -18,22 +18,28 @@ from typing import Any
 
 from antiadv import models
 from antiadv.core.ball import Linf
-from antiadv.evaluate import Cell, Store, World, evaluate, make_cell
+from antiadv.evaluation import Cell, Resources, Store, evaluate, make_cell
 from antiadv.models import Accuracy, Card
 from antiadv.models.card import write_card
 from antiadv.models.loaders import weights_folders, zoo_folder
-from antiadv.report.measures import right, standing
+from antiadv.reporting.measures import right, standing
 from antiadv.train import interval, parse
 
 BALL = Linf(8 / 255)
 EMBEDDED = 1000  # images of CIFAR-10 that come with the package, on which a user can check a card
 
 
-def cell_of(card: Card, samples: str, directory: str | None, world: World) -> Cell:
+def cell_of(card: Card, samples: str, directory: str | None, resources: Resources) -> Cell:
     data = str(card.data["name"]) + (f":dir={directory}" if directory else "")
     defence = "self_ensemble" if "noise=" in card.architecture else "none"
     return make_cell(
-        model=card.spec, defence=defence, attack="pgd", threat=str(BALL), samples=samples, data=data, world=world
+        model=card.spec,
+        defence=defence,
+        attack="pgd",
+        threat=str(BALL),
+        samples=samples,
+        data=data,
+        resources=resources,
     )
 
 
@@ -73,15 +79,15 @@ def main() -> None:
     p.add_argument("--only", nargs="*", help="names of cards")
     p.add_argument("--cards", action="store_true")
     a = p.parse_args()
-    store, world = Store(a.store), World(a.device)
+    store, resources = Store(a.store), Resources(a.device)
     for card in models.cards():
         if a.only and card.name not in a.only:
             continue
-        cell, began = cell_of(card, a.samples, a.dir, world), time.time()
+        cell, began = cell_of(card, a.samples, a.dir, resources), time.time()
         if a.cards:
             write_card(with_counts(card, cell, store), path_of(card))
         else:
-            evaluate([cell], store, shard=1000, batch=a.batch, world=world)
+            evaluate([cell], store, shard=1000, batch=a.batch, resources=resources)
         new = with_counts(card, cell, store)
         found = f"clean {new.clean.share:.2%}, PGD-20 {new.pgd20.share:.2%} of {new.clean.total}"
         before = f"card {card.clean.share:.2%}, {card.pgd20.share:.2%}"

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import antiadv
-from antiadv import experiments
+from antiadv import paper
 from antiadv.defences import BARE
-from antiadv.experiments.fill import Shelf, fill
-from antiadv.report.table import Row, rows
+from antiadv.paper.fill import StoreIndex, fill
+from antiadv.reporting.table import Row, rows
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"
@@ -74,15 +74,15 @@ def page() -> str:
 
 
 def _titles() -> dict[str, str]:
-    return {name: experiment.TITLE for name, experiment in experiments.EXPERIMENTS.items()}
+    return {name: experiment.TITLE for name, experiment in paper.EXPERIMENTS.items()}
 
 
 def _users(store: antiadv.Store) -> dict[str, list[str]]:
     """The tables and figures that use each cell, by the cell's key."""
     found: dict[str, list[str]] = {}
-    shelf = Shelf(store)
-    for name in experiments.EXPERIMENTS:
-        for cell in fill(experiments.layout(name), shelf).used:
+    shelf = StoreIndex(store)
+    for name in paper.EXPERIMENTS:
+        for cell in fill(paper.layout(name), shelf).used:
             found.setdefault(cell.key, []).append(name)
     return found
 

@@ -24,12 +24,12 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
-from antiadv import experiments
-from antiadv.evaluate import Cell, Store, World, evaluate
-from antiadv.experiments.layout import Ask
-from antiadv.experiments.networks import Source
-from antiadv.experiments.todo import Pace, as_stored, cost, in_order, resolve
-from antiadv.report.measures import clean_accuracy, robust_accuracy
+from antiadv import paper
+from antiadv.evaluation import Cell, Resources, Store, evaluate
+from antiadv.paper.layout import Ask
+from antiadv.paper.networks import Source
+from antiadv.paper.todo import Pace, as_stored, cost, in_order, resolve
+from antiadv.reporting.measures import clean_accuracy, robust_accuracy
 
 SLACK = 1.2  # a shard is expected to last so much longer than guessed
 RATES = {"cuda": 30_000.0, "cpu": 15.0}  # cost per second of all processes together, until it is measured
@@ -38,12 +38,12 @@ RATES = {"cuda": 30_000.0, "cpu": 15.0}  # cost per second of all processes toge
 def main() -> int:
     a = arguments()
     end = time.monotonic() + 60 * a.minutes
-    world, store = World(a.device, compiled=a.compile), Store(a.store)
-    names = list(experiments.EXPERIMENTS) if a.experiments == "all" else a.experiments.split(",")
-    layouts = {n: experiments.find(n).layout(Source(a.networks, a.data), a.samples) for n in names}
+    resources, store = Resources(a.device, compiled=a.compile), Store(a.store)
+    names = list(paper.EXPERIMENTS) if a.experiments == "all" else a.experiments.split(",")
+    layouts = {n: paper.find(n).layout(Source(a.networks, a.data), a.samples) for n in names}
     asks = [ask for ask in in_order(layouts) if all(word in str(ask) for word in a.only)]
     asks = [ask for ask in asks if not any(word in str(ask) for word in a.without)]
-    cells, missing = resolve(asks, a.precision, world)
+    cells, missing = resolve(asks, a.precision, resources)
     for why in dict.fromkeys(m.why for m in missing):
         print(f"missing: {sum(m.why == why for m in missing)} cells: {why}", flush=True)
     lost = {m.ask.words for m in missing}
@@ -53,7 +53,7 @@ def main() -> int:
         for ask, cell in todo:
             print(f"{len(store.done(cell)):5d}/{ask.samples} {cost(ask):12.0f} {ask}")
         return 0
-    return run_all(todo, store, world, end, a)
+    return run_all(todo, store, resources, end, a)
 
 
 @contextlib.contextmanager
@@ -71,13 +71,13 @@ def alone(cell: Cell, store: Store) -> Iterator[bool]:
             yield True
 
 
-def run_all(todo: list[tuple[Ask, Cell]], store: Store, world: World, end: float, a: argparse.Namespace) -> int:
+def run_all(todo: list[tuple[Ask, Cell]], store: Store, resources: Resources, end: float, a: argparse.Namespace) -> int:
     """Run the cells in turn until the time is up. Return 1 if any failed, else 0."""
-    pace, start, failed = Pace(RATES[world.device.type] / a.processes), time.monotonic(), 0
+    pace, start, failed = Pace(RATES[resources.device.type] / a.processes), time.monotonic(), 0
     for ask, cell in todo:
         try:
             with alone(cell, store) as mine:
-                done, seconds = run_cell(ask, cell, store, world, end, pace, a) if mine else (0, 0.0)
+                done, seconds = run_cell(ask, cell, store, resources, end, pace, a) if mine else (0, 0.0)
         except Exception:
             failed += 1
             print(f"FAILED {ask}\n{traceback.format_exc()}", flush=True)
@@ -91,7 +91,7 @@ def run_all(todo: list[tuple[Ask, Cell]], store: Store, world: World, end: float
 
 
 def run_cell(
-    ask: Ask, cell: Cell, store: Store, world: World, end: float, pace: Pace, a: argparse.Namespace
+    ask: Ask, cell: Cell, store: Store, resources: Resources, end: float, pace: Pace, a: argparse.Namespace
 ) -> tuple[int, float]:
     """Run as much of a cell as fits. Return how many samples were done, and in how many seconds."""
     kind = (cell.attack, cell.defence, cell.model)
@@ -103,7 +103,7 @@ def run_cell(
             break
         start = time.monotonic()
         some = dataclasses.replace(cell, samples=range(part[0], part[-1] + 1))
-        evaluate([some], store, shard=a.shard, batch=a.batch, world=world)
+        evaluate([some], store, shard=a.shard, batch=a.batch, resources=resources)
         pace.tell(kind, each * len(part), time.monotonic() - start)
         done += len(part)
     return done, time.monotonic() - began

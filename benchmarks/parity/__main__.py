@@ -9,8 +9,8 @@ from pathlib import Path
 
 import benchmarks.parity
 from antiadv.core.errors import AntiadvError, BadInput
-from antiadv.evaluate.precision import PRECISIONS
-from antiadv.evaluate.world import find_device
+from antiadv.engine.precision import PRECISIONS
+from antiadv.evaluation.resources import find_device
 from benchmarks.files import ROOT, pick
 from benchmarks.parity.compare import Facts, Setting, compare, worst
 from benchmarks.parity.files import read, write

@@ -17,12 +17,12 @@ from antiadv.core.draws import Draws
 from antiadv.core.engine import Eager, Engine
 from antiadv.core.errors import BadInput
 from antiadv.core.ledger import Ledger
-from antiadv.evaluate.cell import Record
-from antiadv.evaluate.judge import Look, look, records, tidy
-from antiadv.evaluate.meter import revision, versions
-from antiadv.evaluate.precision import switched
-from antiadv.evaluate.speed import engine as fast_engine
-from antiadv.report.measures import standing
+from antiadv.engine.fast import engine as fast_engine
+from antiadv.engine.meter import revision, versions
+from antiadv.engine.precision import switched
+from antiadv.evaluation.cell import Record
+from antiadv.evaluation.judge import Predictions, predict_repeated, records, tidy
+from antiadv.reporting.measures import standing
 from benchmarks.parity.jobs import BATCH, DATA, Job
 from benchmarks.parity.sides import Side, full_budget_of_theirs, run_ours, run_theirs
 from benchmarks.peers import PEERS, Task
@@ -58,7 +58,7 @@ class Samples:
     x: Tensor
     y: Tensor
     draws: Draws
-    clean: Look
+    clean: Predictions
     rows: Tensor
     start: Tensor | None
 
@@ -104,7 +104,7 @@ def load_samples(job: Job, net: nn.Module, dataset: data.Dataset, samples: int, 
     ids, start = choose_samples(job, net, dataset, samples, how.seed, how.device)
     x, y = dataset.images(ids).to(how.device), dataset.labels(ids).to(how.device)
     draws = Draws.of(how.seed, torch.tensor(ids, device=how.device))
-    clean = look(net, x, Eager(BATCH), draws)
+    clean = predict_repeated(net, x, Eager(BATCH), draws)
     rows = clean.majority(y).nonzero().squeeze(1)
     require_right(job, len(rows), len(ids))
     return Samples(net, ids, x, y, draws, clean, rows, start)
@@ -141,7 +141,7 @@ def judged(job: Job, chosen: Samples, side: Side, text: str) -> Facts:
     z[chosen.rows] = tidy(x[chosen.rows], side.z.detach().to(x), chosen.rows)
     if start is not None:
         z = over_the_edge(chosen.net, x, y, z)
-    attacked = look(chosen.net, z, Eager(BATCH), chosen.draws)
+    attacked = predict_repeated(chosen.net, z, Eager(BATCH), chosen.draws)
     found = records(chosen.ids, y, x, z, chosen.clean, attacked, job.ball, Ledger(len(x)))
     fell = torch.zeros(len(x), dtype=torch.int64)
     if side.fell is not None:

@@ -21,7 +21,7 @@ from antiadv.core.engine import Engine
 from antiadv.core.ledger import Ledger
 from antiadv.core.oracle import Oracle
 from antiadv.core.threat import Threat
-from antiadv.evaluate.meter import Meter
+from antiadv.engine.meter import Meter
 from benchmarks.parity.jobs import Job
 from benchmarks.peers import PEERS, Task
 from benchmarks.timing import Clock

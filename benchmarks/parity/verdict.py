@@ -7,7 +7,7 @@ from typing import Any  # what a JSON file holds
 
 import numpy as np
 
-from antiadv.report.measures import difference, share
+from antiadv.reporting.measures import difference, share
 from benchmarks.parity.jobs import AFTER, LONGER
 
 Facts = dict[str, Any]

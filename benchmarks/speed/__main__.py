@@ -14,8 +14,8 @@ import torch
 
 import benchmarks.speed
 from antiadv.core.errors import AntiadvError, BadInput, BadSpec
-from antiadv.evaluate.precision import PRECISIONS
-from antiadv.evaluate.world import find_device
+from antiadv.engine.precision import PRECISIONS
+from antiadv.evaluation.resources import find_device
 from benchmarks import latency
 from benchmarks.files import ROOT, pick, put
 from benchmarks.parity.jobs import BATCH

@@ -15,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from antiadv import data, models
 from antiadv.core.engine import Engine
 from antiadv.core.errors import BadInput
-from antiadv.evaluate.speed import engine
+from antiadv.engine.fast import engine
 from benchmarks.parity.jobs import DATA
 from benchmarks.speed.jobs import CEILING
 from benchmarks.speed.setting import Facts, Setting, header

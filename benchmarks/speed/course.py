@@ -18,10 +18,10 @@ from antiadv.core.errors import BadInput
 from antiadv.core.ledger import Ledger
 from antiadv.core.oracle import Oracle
 from antiadv.core.threat import Threat
-from antiadv.evaluate.judge import look, records, tidy
-from antiadv.evaluate.meter import Meter, aside
-from antiadv.evaluate.precision import switched
-from antiadv.report.measures import standing
+from antiadv.engine.meter import Meter, aside
+from antiadv.engine.precision import switched
+from antiadv.evaluation.judge import predict_repeated, records, tidy
+from antiadv.reporting.measures import standing
 from benchmarks import timing
 from benchmarks.authors import Authors
 from benchmarks.files import ROOT
@@ -53,7 +53,7 @@ class Course:
             self.ids, self.start = choose_samples(race.pair, self.net, self.dataset, samples, seed, device)
             self.x, self.y = self.dataset.images(self.ids).to(device), self.dataset.labels(self.ids).to(device)
             self.draws = Draws.of(seed, torch.tensor(self.ids, device=device))
-            self.clean = look(self.layer, self.x, Eager(BATCH), self.draws)
+            self.clean = predict_repeated(self.layer, self.x, Eager(BATCH), self.draws)
         self.right = self.clean.majority(self.y)
         self.rows = self.right.nonzero().squeeze(1)
         require_right(self.pair, len(self.rows), len(self.ids))
@@ -124,7 +124,7 @@ class Course:
             z[self.rows] = tidy(x[self.rows], side.z.detach().to(x), self.rows)
             if self.start is not None:
                 z = over_the_edge(self.layer, x, y, z)
-            attacked = look(self.layer, z, Eager(BATCH), self.draws)
+            attacked = predict_repeated(self.layer, z, Eager(BATCH), self.draws)
         every = records(self.ids, y, x, z, self.clean, attacked, ball, Ledger(len(x)))
         stands = [standing(record, ball) for record in every]
         found: Facts = {"attack": text, "standing": [int(s) for s in stands]}
@@ -144,7 +144,7 @@ class Course:
 def search_and_confirm(attack: Attack, task: Task, draws: Draws, engine: Engine, budget: int | None) -> Tensor:
     """Search, and rerun in float32 each sample that the search takes for fooled and the judge does not.
 
-    This repeats what `antiadv.evaluate.shard` does for a cell, so that a race is timed as an evaluation runs.
+    This repeats what `antiadv.evaluation.shard` does for a cell, so that a race is timed as an evaluation runs.
     """
     z, unconfirmed = search(attack, task, draws, engine, budget)
     if (judge := engine.judge(task.net)) is engine:
@@ -167,7 +167,7 @@ def search(attack: Attack, task: Task, draws: Draws, engine: Engine, budget: int
     oracle = Oracle(task.net, threat, ledger, engine)
     with beginning_at(task.start):
         z = attack(oracle, task.x, task.y, task.ball, draws)
-    return z, attack.minimal | ~oracle.refused(z).to(z.device)
+    return z, attack.minimal | ~oracle.was_rejected(z).to(z.device)
 
 
 def shortened(attack: Attack) -> Attack:

@@ -14,7 +14,7 @@ from antiadv import AntiAdversary, attack, attacks, data, models
 from antiadv.core.ball import L2, Linf
 from antiadv.core.errors import BadInput
 from antiadv.core.threat import Access
-from antiadv.evaluate import speed
+from antiadv.engine import fast as speed
 from benchmarks.parity.jobs import DATA
 from benchmarks.speed.jobs import OVERHEAD, STEPS
 from benchmarks.speed.setting import OVERHEAD_QUERIES, Facts, Setting, header

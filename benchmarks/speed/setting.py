@@ -9,9 +9,9 @@ from typing import Any  # what a JSON file holds
 import torch
 
 from antiadv.core.engine import Engine
-from antiadv.evaluate.meter import revision
-from antiadv.evaluate.precision import PRECISIONS
-from antiadv.evaluate.speed import engine
+from antiadv.engine.fast import engine
+from antiadv.engine.meter import revision
+from antiadv.engine.precision import PRECISIONS
 from benchmarks.parity.compare import device_name, known_versions
 from benchmarks.parity.jobs import BATCH, DATA
 from benchmarks.peers import PEERS

@@ -9,21 +9,21 @@ Each public name is imported when it is first used, so `import antiadv` and `ant
 
 from __future__ import annotations
 
-import sys
+import warnings
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from antiadv import data, models
     from antiadv.core import errors
     from antiadv.core.ball import L2, Ball, Linf
+    from antiadv.core.defence import Defence
     from antiadv.core.threat import Access, Threat
     from antiadv.defences.anti_adversary import AntiAdversary
-    from antiadv.evaluate import Cell, Outcome, Store, World, attack, evaluate, make_cell
-    from antiadv.evaluate.speed import Replayed
-    from antiadv.experiments.trial import verdict
-    from antiadv.report import report
+    from antiadv.engine.fast import Replayed
+    from antiadv.evaluation import Cell, Outcome, Resources, Store, attack, evaluate, make_cell
+    from antiadv.reporting import report
+    from antiadv.reporting.trial import verdict
 
 __all__ = [
     "L2",
@@ -31,12 +31,13 @@ __all__ = [
     "AntiAdversary",
     "Ball",
     "Cell",
+    "Defence",
     "Linf",
     "Outcome",
     "Replayed",
+    "Resources",
     "Store",
     "Threat",
-    "World",
     "attack",
     "data",
     "errors",
@@ -47,33 +48,42 @@ __all__ = [
     "verdict",
 ]
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 # where each public name is defined; a test compares it with the imports above
 _HOMES = {
     "Access": "antiadv.core.threat",
     "AntiAdversary": "antiadv.defences.anti_adversary",
     "Ball": "antiadv.core.ball",
-    "Cell": "antiadv.evaluate",
+    "Cell": "antiadv.evaluation",
+    "Defence": "antiadv.core.defence",
     "L2": "antiadv.core.ball",
     "Linf": "antiadv.core.ball",
-    "Outcome": "antiadv.evaluate",
-    "Replayed": "antiadv.evaluate.speed",
-    "Store": "antiadv.evaluate",
+    "Outcome": "antiadv.evaluation",
+    "Replayed": "antiadv.engine.fast",
+    "Resources": "antiadv.evaluation",
+    "Store": "antiadv.evaluation",
     "Threat": "antiadv.core.threat",
-    "World": "antiadv.evaluate",
-    "attack": "antiadv.evaluate",
-    "evaluate": "antiadv.evaluate",
-    "make_cell": "antiadv.evaluate",
-    "report": "antiadv.report",
-    "verdict": "antiadv.experiments.trial",
+    "attack": "antiadv.evaluation",
+    "evaluate": "antiadv.evaluation",
+    "make_cell": "antiadv.evaluation",
+    "report": "antiadv.reporting",
+    "verdict": "antiadv.reporting.trial",
 }
-_MODULES = {name: f"antiadv.{name}" for name in ("attacks", "core", "data", "defences", "experiments", "models")}
+_MODULES = {name: f"antiadv.{name}" for name in ("attacks", "core", "data", "defences", "models", "paper")}
 _MODULES["errors"] = "antiadv.core.errors"
+_RENAMED = {"World": "Resources", "experiments": "paper"}  # names of 0.1, which work in all 0.2 releases
 
 
 def __getattr__(name: str) -> object:
     """Import a public name at its first use (PEP 562); afterwards it is an ordinary attribute."""
+    if name in _RENAMED:
+        warnings.warn(
+            f"antiadv.{name} is now antiadv.{_RENAMED[name]}; the old name goes in 0.3.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return __getattr__(_RENAMED[name])
     if name in _MODULES:
         value = import_module(_MODULES[name])
     elif name in _HOMES:
@@ -86,17 +96,3 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__, *_MODULES})
-
-
-class _Package(ModuleType):
-    """Keeps `antiadv.evaluate` and `antiadv.report` the functions, whose packages have the same names.
-
-    Python binds a package to its name in the parent when it is first imported. That would hide the function.
-    """
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if not (name in _HOMES and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package

@@ -30,7 +30,7 @@ from antiadv.core.ledger import Ledger
 from antiadv.core.oracle import Oracle
 from antiadv.core.threat import Access, Threat
 from antiadv.defences.small_noise import SmallNoise
-from antiadv.evaluate.shard import confront
+from antiadv.evaluation.shard import attack_and_judge
 from tests.toys import Spy, halfspace, small_net
 
 seen: list[tuple[str, list[float]]] = []
@@ -161,7 +161,7 @@ def test_charges_what_a_spying_model_saw() -> None:
     spy = Spy(net)
     chosen = parse("cascade:stages=(apgd:steps=5)+(fab:steps=3,targets=2)")
     # the plain engine, which asks the spy itself and no copy of it
-    _, records, _ = confront(spy, chosen, Threat(Linf(0.01), Access.GRADIENTS), x, y, torch.arange(6), 0)
+    _, records, _ = attack_and_judge(spy, chosen, Threat(Linf(0.01), Access.GRADIENTS), x, y, torch.arange(6), 0)
     assert spy.seen == sum(r.queries for r in records) + 2 * len(x)  # the judge looks too, before and after
     assert {r.queries for r in records} == {6 + 1 + 13}
 

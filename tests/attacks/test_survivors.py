@@ -63,14 +63,14 @@ def test_who_does_not_fool_to_the_last_digit_goes_on(targeted: bool) -> None:
     assert live.m.tolist() == [-0.25, 0.25], "the engine's, below what it takes for the boundary too"
     assert torch.equal(live.images(), z)
     assert ledger.checks.tolist() == [1, 1, 0, 1]
-    assert live.oracle.refused(z[1:3]).tolist() == [True, False]
+    assert live.oracle.was_rejected(z[1:3]).tolist() == [True, False]
     # the next two images of the second: one believed too, but not as near as that which was refused, and one nearer
     for lead, kept in ((0.4, 0.25), (0.1, 0.1)):
         there = live.z.clone()
         there[0, 0, 0] = 2 + lead
         assert live.offer(there, live.oracle.scores(there)) is None
         assert live.z[0, 0, 0] == pytest.approx(2 + kept)
-        assert live.oracle.refused(live.z).tolist() == [True, False]
+        assert live.oracle.was_rejected(live.z).tolist() == [True, False]
     assert ledger.checks.tolist() == [1, 3, 0, 1], "each of them was looked at"
 
 

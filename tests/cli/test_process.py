@@ -18,7 +18,7 @@ import pytest
 from antiadv import __version__
 from antiadv.attacks import ATTACKS
 from antiadv.cli.__main__ import main
-from antiadv.evaluate import Store
+from antiadv.evaluation import Store
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [str(Path(sys.executable).with_name("antiadv"))]

@@ -8,8 +8,8 @@ import dataclasses
 import pytest
 
 from antiadv.cli import show
-from antiadv.evaluate import Progress, Tally
-from tests.evaluate.probes import MODEL, cell
+from antiadv.evaluation import Progress, Tally
+from tests.engine.probes import MODEL, cell
 
 HERE = Tally(total=100, done=50, fooled=7, standing=31, queries=4321)
 

@@ -15,8 +15,8 @@ import antiadv
 from antiadv import data, train
 from antiadv.cli import options
 from antiadv.cli.__main__ import VERBS
-from antiadv.evaluate.cell import LOOKS
-from antiadv.evaluate.precision import PRECISIONS
+from antiadv.engine.precision import PRECISIONS
+from antiadv.evaluation.cell import LOOKS
 
 PATIENCE = 120.0
 SLOW = {"torch", "numpy", "scipy", "PIL", "safetensors", "matplotlib", "jinja2", "ray", "rich"}
@@ -81,8 +81,9 @@ def test_every_public_name_can_be_listed_and_had() -> None:
 
 @pytest.mark.parametrize(
     "first",
-    ["import antiadv.evaluate", "from antiadv.report import table", "import antiadv.experiments.trial", "antiadv.Cell",
-     "from antiadv import *", "import antiadv.evaluate.store, antiadv.report.flags", "from antiadv import evaluate"],
+    ["import antiadv.evaluation", "from antiadv.reporting import table", "import antiadv.reporting.trial",
+     "antiadv.Cell", "from antiadv import *", "import antiadv.evaluation.store, antiadv.reporting.flags",
+     "from antiadv import evaluate"],
 )  # fmt: skip
 def test_a_function_is_not_hidden_by_its_package(first: str) -> None:
     """Whichever was imported first: `antiadv.evaluate` and `antiadv.report` are functions."""
@@ -131,7 +132,7 @@ def test_what_help_repeats_is_what_the_library_has() -> None:
 
 @pytest.mark.parametrize(("blow", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.parametrize(
-    "module", ["typer", "numpy", "torch._C", "torch.nn", "antiadv.core.ball", "antiadv.report.flags"]
+    "module", ["typer", "numpy", "torch._C", "torch.nn", "antiadv.core.ball", "antiadv.reporting.flags"]
 )
 @pytest.mark.skipif(sys.platform != "linux", reason="sends signals as a terminal and a batch system do")
 def test_a_signal_during_the_imports_is_one_line(module: str, blow: int, code: int) -> None:

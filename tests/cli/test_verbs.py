@@ -21,7 +21,7 @@ from antiadv.cli.__main__ import main
 from antiadv.core.errors import BadSpec
 from antiadv.data import DATASETS
 from antiadv.defences import DEFENCES
-from antiadv.evaluate import Store
+from antiadv.evaluation import Store
 
 MODEL = "tests.toys:make_rule"
 EVALUATE = ["evaluate", "--model", MODEL, "--attack", "square:steps=8", "--threat", "linf:4/255,queries=20"]

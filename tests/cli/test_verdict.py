@@ -12,7 +12,7 @@ import torch
 
 from antiadv import data
 from antiadv.cli.__main__ import main
-from antiadv.evaluate import Store
+from antiadv.evaluation import Store
 
 MODEL = "tests.toys:make_rule"
 VERDICT = ["verdict", "--model", MODEL, "--defence", "anti_adversary", "--threat", "linf:4/255,queries=20"]

@@ -23,7 +23,7 @@ from antiadv.core.ledger import Ledger
 from antiadv.core.losses import Loss
 from antiadv.core.oracle import Oracle
 from antiadv.core.threat import Access, Threat
-from antiadv.evaluate.shard import confront
+from antiadv.evaluation.shard import attack_and_judge
 from tests.toys import Spy, Toy, halfspace, small_net, sphere
 
 CASES = [(name, p) for name in ATTACKS for p in sorted(parse(name).norms)]
@@ -169,10 +169,10 @@ def test_an_engine_that_rounds_ends_no_search_too_early(name: str, p: float, sha
     assert (ledger.checks[believed] > 0).all(), "it was told, and went on"
     sure = believed.any() or attack.minimal or (name, p) == ("nes", math.inf)  # which does not come as near
     assert share is None or sure, "else nothing is tested here"
-    unheard = parted if attack.minimal else believed & ~oracle.refused(z)
+    unheard = parted if attack.minimal else believed & ~oracle.was_rejected(z)
     led = attack.minimal or name == "adaptive"  # by answers about the boundary itself; the latter ends with RayS
     assert led or not unheard.any(), "and of what it ended with it knew"
-    *_, receipt = confront(
+    *_, receipt = attack_and_judge(
         toy.model, attack, Threat(ball, attack.access, 3000), toy.x, toy.y, torch.arange(len(toy.x)), 0, engine
     )
     assert receipt.again == int(unheard.sum()), "who did not is searched again"
@@ -192,7 +192,7 @@ def test_from_where_an_engine_rounds_the_way_goes_on_to_what_fools(name: str, p:
     toy, attack = sphere(p), parse(name)
     x, ball, engine = between(toy, p, 0.995), Ball(p, 0.02 * toy.distance), Rounding(1 - 0.99**2)
     assert (engine.scores(toy.model, x).argmax(1) != toy.y).all()
-    z, _, receipt = confront(
+    z, _, receipt = attack_and_judge(
         toy.model, attack, Threat(ball, attack.access, 3000), x, toy.y, torch.arange(len(x)), 0, engine
     )
     assert (ball.distance(x, z) <= ball.reach).all()
@@ -209,7 +209,7 @@ def between(toy: Toy, p: float, share: float) -> Tensor:
 def test_without_a_radius_an_attack_on_labels_ends_where_the_judge_agrees(name: str, p: float) -> None:
     """The engine sees the boundary a hundredth nearer than it is: who ends there goes back to what was kept before."""
     toy, attack, ball = sphere(p), parse(name), Ball(p, math.inf)
-    z, found, receipt = confront(
+    z, found, receipt = attack_and_judge(
         toy.model, attack, Threat(ball, attack.access, 600), toy.x, toy.y, torch.arange(len(toy.x)), 0, Rounding(0.02)
     )
     assert (toy.model(z).argmax(1) != toy.y).all()
@@ -225,7 +225,7 @@ def test_without_a_radius_an_engine_that_rounds_leaves_nothing_standing(name: st
     toy, attack, ball = sphere(p), parse(name), Ball(p, math.inf)
     x = between(toy, p, share)
     assert (toy.model(x).argmax(1) == toy.y).all()
-    z, _, receipt = confront(
+    z, _, receipt = attack_and_judge(
         toy.model, attack, Threat(ball, attack.access, 3000), x, toy.y, torch.arange(len(x)), 0, Rounding(1 - 0.99**2)
     )
     assert (toy.model(z).argmax(1) != toy.y).all()

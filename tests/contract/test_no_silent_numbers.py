@@ -22,8 +22,8 @@ from antiadv.core.ledger import Ledger
 from antiadv.core.losses import ce
 from antiadv.core.oracle import NO_LABEL, Oracle
 from antiadv.core.threat import Access, Threat
-from antiadv.evaluate.cell import Receipt
-from antiadv.evaluate.shard import confront
+from antiadv.evaluation.cell import Receipt
+from antiadv.evaluation.shard import attack_and_judge
 from tests.contract.test_attacks import CASES, Rounding, confronted
 from tests.toys import Spy, Toy, halfspace, sphere
 
@@ -93,7 +93,7 @@ def test_one_answer_of_many_fails_the_batch_and_names_the_sample(name: str, call
     threat = Threat(ball, attack.access, 60)
     ids = torch.tensor([70, 71, 72, 73])
     with pytest.raises(BadInput, match="sample 73"):
-        confront(Once(toy.model, call).eval(), attack, threat, toy.x, toy.y, ids, 0, Eager())
+        attack_and_judge(Once(toy.model, call).eval(), attack, threat, toy.x, toy.y, ids, 0, Eager())
 
 
 @pytest.mark.parametrize("value", WORDS)
@@ -125,7 +125,7 @@ def test_square_with_one_bad_answer_in_its_middle() -> None:
     toy = sphere(math.inf)
     threat = Threat(Ball(math.inf, 0.5 * toy.distance), Access.SCORES, 100)
     with pytest.raises(BadInput, match="sample 3"):
-        confront(Once(toy.model, 50).eval(), parse("square"), threat, toy.x, toy.y, torch.arange(4), 0, Eager())
+        attack_and_judge(Once(toy.model, 50).eval(), parse("square"), threat, toy.x, toy.y, torch.arange(4), 0, Eager())
 
 
 class Waits(TorchDispatchMode):
@@ -265,7 +265,7 @@ def test_queries_and_the_judges_are_all_that_the_owner_saw(name: str, p: float) 
     toy, attack = halfspace(p, n=3), parse(name)
     spy = Spy(toy.model)
     threat = Threat(Ball(p, 1.05 * toy.distance), attack.access, 60)
-    _, records, receipt = confront(spy, attack, threat, toy.x, toy.y, torch.arange(3), 0, Eager(4))
+    _, records, receipt = attack_and_judge(spy, attack, threat, toy.x, toy.y, torch.arange(3), 0, Eager(4))
     assert receipt.judge_queries == 2 * len(toy.x)
     assert sum(r.queries for r in records) + receipt.judge_queries == spy.seen
 
@@ -274,7 +274,7 @@ def test_the_judges_queries_of_an_engine_that_rounds() -> None:
     toy = sphere(math.inf)
     engine, threat = Rounding(1 - 0.99**2), Threat(Ball(math.inf, 1.25 * toy.distance), Access.GRADIENTS, 100)
     spy = Spy(toy.model)
-    _, records, receipt = confront(spy, parse("pgd"), threat, toy.x, toy.y, torch.arange(4), 0, engine)
+    _, records, receipt = attack_and_judge(spy, parse("pgd"), threat, toy.x, toy.y, torch.arange(4), 0, engine)
     assert receipt.checks > 0
     assert receipt.judge_queries == 4 * len(toy.x) + receipt.checks
     assert sum(r.queries for r in records) + receipt.judge_queries == spy.seen

@@ -12,7 +12,7 @@ from antiadv.core.engine import Eager
 from antiadv.core.errors import AccessDenied, BudgetSpent
 from antiadv.core.ledger import Ledger
 from antiadv.core.losses import ce
-from antiadv.core.oracle import Oracle, Through
+from antiadv.core.oracle import Oracle, OracleWrapper
 from antiadv.core.threat import Access, Threat
 from antiadv.defences.small_noise import SmallNoise
 from tests.toys import Halfspace, Spy, halfspace
@@ -125,7 +125,7 @@ def test_an_exact_answer_grants_no_more_than_the_threat_and_costs_nothing(access
     o.labels(TOY.x)
     rows = torch.tensor([4, 1])
     exact = TOY.model(TOY.x[rows])
-    told = o[rows].exactly(TOY.x[rows])
+    told = o[rows].confirm(TOY.x[rows])
     assert told is not None
     assert torch.equal(told, exact.argmax(1) if access == Access.LABELS else exact)
     assert ledger.queries.tolist() == [1] * 6
@@ -139,19 +139,19 @@ def test_an_exact_answer_is_for_images_that_were_sent() -> None:
     for rows, told, sent in (([1, 0], 1, 0), ([1, 1, 1], 3, 2)):
         before = spy.seen
         with pytest.raises(BudgetSpent, match=rf"sent before; {told} were asked for a sample of which {sent} images"):
-            o[torch.tensor(rows)].exactly(TOY.x[rows])
+            o[torch.tensor(rows)].confirm(TOY.x[rows])
         assert spy.seen == before
         assert ledger.checks.sum() == 0
-    assert o[torch.tensor([1])].exactly(TOY.x[[1, 1]]) is not None
+    assert o[torch.tensor([1])].confirm(TOY.x[[1, 1]]) is not None
     assert ledger.checks.tolist() == [0, 2, 0, 0, 0, 0]
     with pytest.raises(ValueError, match="7 images were sent for 6 samples"):
-        o.exactly(torch.cat([TOY.x, TOY.x[:1]]))
+        o.confirm(torch.cat([TOY.x, TOY.x[:1]]))
 
 
 def test_a_row_is_replaced_with_all_that_was_written_of_it() -> None:
     mine, ledger = coarse(Access.GRADIENTS)
     mine.gradient(TOY.x, ce, TOY.y)
-    mine.exactly(TOY.x)
+    mine.confirm(TOY.x)
     again, other = coarse(Access.GRADIENTS)
     again.scores(TOY.x.repeat_interleave(3, 0))
     ledger.replace(torch.tensor([2, 5]), other)
@@ -161,17 +161,19 @@ def test_a_row_is_replaced_with_all_that_was_written_of_it() -> None:
 
 def test_the_last_refused_image_of_a_sample_is_known_by_its_bits() -> None:
     o, _ = coarse(Access.LABELS)
-    assert o.refused(TOY.x).tolist() == [False] * 6
+    assert o.was_rejected(TOY.x).tolist() == [False] * 6
     part = o[torch.tensor([4, 1])]
-    part.refuse(TOY.x[[4, 1]])
-    assert o.refused(TOY.x).tolist() == [False, True, False, False, True, False]
-    assert part[torch.tensor([1])].refused(TOY.x[[1]]).tolist() == [True]
+    part.mark_rejected(TOY.x[[4, 1]])
+    assert o.was_rejected(TOY.x).tolist() == [False, True, False, False, True, False]
+    assert part[torch.tensor([1])].was_rejected(TOY.x[[1]]).tolist() == [True]
     near = TOY.x.clone()
     near[1, 0, 0, 0] = torch.nextafter(near[1, 0, 0, 0], torch.tensor(2.0))
-    assert o.refused(near).tolist() == [False, False, False, False, True, False]
-    Through(o)[torch.tensor([4])].refuse(near[[1]])
-    assert Through(o).refused(TOY.x).tolist() == [False, True, False, False, False, False], "another was the last"
-    assert coarse(Access.LABELS)[0].refused(TOY.x).sum() == 0, "of this oracle alone"
+    assert o.was_rejected(near).tolist() == [False, False, False, False, True, False]
+    OracleWrapper(o)[torch.tensor([4])].mark_rejected(near[[1]])
+    assert OracleWrapper(o).was_rejected(TOY.x).tolist() == [False, True, False, False, False, False], (
+        "another was the last"
+    )
+    assert coarse(Access.LABELS)[0].was_rejected(TOY.x).sum() == 0, "of this oracle alone"
 
 
 def test_where_no_answer_is_more_exact_none_is_given() -> None:
@@ -180,7 +182,7 @@ def test_where_no_answer_is_more_exact_none_is_given() -> None:
     for (o, ledger), rows in ((plain, [0, 3]), (dicey, [0, 3]), (none, [])):
         part, z = o[torch.tensor(rows, dtype=torch.int64)], TOY.x[rows]
         part.scores(z)
-        assert part.exactly(z) is None
+        assert part.confirm(z) is None
         assert ledger.checks.sum() == 0
 
 

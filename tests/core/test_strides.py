@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from antiadv.core.engine import Eager
 from antiadv.core.losses import ce
 from antiadv.core.strides import taken_first
-from antiadv.evaluate.speed import Fast
+from antiadv.engine.fast import Fast
 from antiadv.train import RECIPES
 from antiadv.train.step import Settings, Step, schedule
 

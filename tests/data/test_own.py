@@ -12,7 +12,7 @@ import torch
 from antiadv import data
 from antiadv.cli.__main__ import main
 from antiadv.core.errors import BadInput
-from antiadv.evaluate import Store, World, make_cell
+from antiadv.evaluation import Resources, Store, make_cell
 
 DICE = np.random.default_rng(0)
 X, Y = DICE.integers(0, 256, (6, 8, 10, 3), dtype=np.uint8), np.array([0, 4, 1, 2, 0, 3])
@@ -100,7 +100,7 @@ def test_from_the_command_line_to_the_store(
         model="compact:trades",
         attack="pgd:steps=2",
         threat="linf:8/255",
-        world=World("cpu"),
+        resources=Resources("cpu"),
     )
     assert there.key == cell.key
     assert there.samples == cell.samples == range(6)

@@ -28,12 +28,12 @@ from antiadv.defences.resize_pad import ResizePad
 from antiadv.defences.rounded_scores import RoundedScores
 from antiadv.defences.self_ensemble import SelfEnsemble
 from antiadv.defences.small_noise import SmallNoise
-from antiadv.evaluate.cell import LOOKS, Job, Record
-from antiadv.evaluate.judge import Look
-from antiadv.evaluate.shard import confront, run_shard
+from antiadv.evaluation.cell import LOOKS, Job, Record
+from antiadv.evaluation.judge import Predictions
+from antiadv.evaluation.shard import attack_and_judge, run_shard
 from antiadv.models.noise import GaussianNoise
-from antiadv.report.measures import right, standing
-from tests.evaluate.probes import MODEL, Odd, cell, world
+from antiadv.reporting.measures import right, standing
+from tests.engine.probes import MODEL, Odd, cell, resources
 from tests.toys import halfspace, small_net
 
 SHAPE = (3, 4, 4)
@@ -305,7 +305,7 @@ def test_a_model_beside_rolls_dice_of_its_own() -> None:
 
 def test_the_judge_counts_looks_and_the_majority_decides() -> None:
     wins = torch.tensor([[0, 1, 2, 0, 1], [0, 1, 1, 2, 1], [0, 0, 0, 0, 1], [0, 2, 2, 1, 1]])  # [looks, samples]
-    seen = Look(F.one_hot(wins, 3).float(), torch.zeros(5, dtype=torch.int64), torch.zeros(5, dtype=torch.bool))
+    seen = Predictions(F.one_hot(wins, 3).float(), torch.zeros(5, dtype=torch.int64), torch.zeros(5, dtype=torch.bool))
     y = torch.zeros(5, dtype=torch.int64)
     assert seen.right(y).tolist() == [4, 1, 1, 2, 0]
     assert seen.majority(y).tolist() == [True, False, False, False, False]
@@ -391,7 +391,7 @@ def test_looks_that_are_no_number_of_times_are_refused(name: str, looks: object)
 
 def test_a_shard_is_judged_by_the_looks_of_its_cell() -> None:
     """The records of a cell are those of `attack` with as many looks."""
-    made, here = cell("square:steps=5", range(6), defence="small_noise:std=0.1", looks=4), world()
+    made, here = cell("square:steps=5", range(6), defence="small_noise:std=0.1", looks=4), resources()
     found = run_shard(Job(made, tuple(made.samples)), here).records
     images = here.data("cifar10")
     x, y = images.images(range(6)), images.labels(range(6))
@@ -420,7 +420,7 @@ def test_the_searching_precision_is_compared_over_as_many_looks(looks: int) -> N
     threat = Threat(Linf(0.01), Access.INTERNALS)
     still = Odd(lambda oracle, x, y, ball, draws: x)
     g = SmallNoise(toy.model, 0.5)
-    _, found, receipt = confront(g, still, threat, toy.x, toy.y, torch.arange(4), 0, engine, looks=looks)
+    _, found, receipt = attack_and_judge(g, still, threat, toy.x, toy.y, torch.arange(4), 0, engine, looks=looks)
     assert sum(engine.asked) == 2 * looks
     assert {r.draws for r in found} == {looks}
     assert (receipt.agreement, receipt.again) == (1.0, 0)

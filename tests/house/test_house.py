@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 import antiadv
-from antiadv.evaluate import Store
-from antiadv.experiments.claims import claims
-from antiadv.experiments.fill import Shelf
+from antiadv.evaluation import Store
+from antiadv.paper.claims import claims
+from antiadv.paper.fill import StoreIndex
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "antiadv"
@@ -25,10 +25,12 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "resu
 # a module may import from the groups before its own, and from its own folder
 LAYERS = [
     {"core"},
-    {"models", "data", "defences", "attacks", "theory"},
-    {"evaluate", "train"},
-    {"report"},
-    {"experiments"},
+    {"models", "data"},
+    {"engine"},
+    {"attacks", "defences"},
+    {"evaluation", "train"},
+    {"reporting"},
+    {"paper"},
     {"cli"},
 ]
 RANK = {folder: rank for rank, layer in enumerate(LAYERS) for folder in layer}
@@ -75,7 +77,7 @@ def test_no_file_uses_the_global_dice(path: Path) -> None:
 
 def test_public_names() -> None:
     asked = ("AntiAdversary", "Linf", "L2", "Threat", "Access", "attack", "evaluate", "Store", "report", "models")
-    assert {*asked, "data", "World"} <= set(antiadv.__all__)
+    assert {*asked, "data", "Resources"} <= set(antiadv.__all__)
     assert all(hasattr(antiadv, name) for name in antiadv.__all__)
     assert callable(antiadv.evaluate)
     assert callable(antiadv.report)
@@ -134,7 +136,7 @@ def test_links_of_the_documentation_lead_somewhere(page: Path) -> None:
 def test_pages_warn_of_the_settings_that_make_networks_weaker() -> None:
     """Those with which the paper's lower bound fails in what is stored, all of them and no others but the default."""
     setting, default = r"K = \d+, α = [\d./]*\d", "K = 2, α = 0.15"
-    bound = claims(Shelf(Store(ROOT / "results")))[-1]
+    bound = claims(StoreIndex(Store(ROOT / "results")))[-1]
     failed = " ".join(check.line for check in bound.measured if not check.passes)
     for name in ("README.md", "docs/index.md", "docs/threat-models.md", "src/antiadv/defences/anti_adversary.py"):
         said = " ".join((ROOT / name).read_text().split())
@@ -143,7 +145,7 @@ def test_pages_warn_of_the_settings_that_make_networks_weaker() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["src/antiadv/cli/options.py", "src/antiadv/evaluate/__init__.py", "docs/index.md", "docs/design/engine.md"],
+    ["src/antiadv/cli/options.py", "src/antiadv/evaluation/__init__.py", "docs/index.md", "docs/design/engine.md"],
 )
 def test_compiling_takes_as_long_wherever_it_is_said(name: str) -> None:
     assert "half a minute or so each network" in " ".join((ROOT / name).read_text().split())

@@ -9,9 +9,9 @@ import pytest
 from antiadv import data, models
 from antiadv.core.ball import Linf
 from antiadv.core.engine import Eager
-from antiadv.evaluate import Store
+from antiadv.evaluation import Store
 from antiadv.models import Card
-from antiadv.report.measures import right, standing
+from antiadv.reporting.measures import right, standing
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
 CARDS = models.cards()

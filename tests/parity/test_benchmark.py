@@ -18,7 +18,7 @@ from antiadv import data, models
 from antiadv.attacks.decision_based.nearest import Nearest
 from antiadv.core.ball import Linf
 from antiadv.core.errors import BadInput, BadSpec
-from antiadv.evaluate.meter import Meter
+from antiadv.engine.meter import Meter
 from benchmarks import peers, published_loops
 from benchmarks.files import pick
 from benchmarks.parity.__main__ import perform

@@ -20,7 +20,7 @@ from antiadv.attacks.cascade import Cascade
 from antiadv.attacks.closest import FORMER
 from antiadv.core.engine import Eager
 from antiadv.core.errors import BadInput, BadSpec
-from antiadv.evaluate import speed as engines
+from antiadv.engine import fast as engines
 from benchmarks import latency, timing
 from benchmarks.authors import Authors
 from benchmarks.files import pick, put
@@ -256,7 +256,7 @@ def test_a_sample_on_which_search_and_judge_part_is_searched_again_in_the_time_t
     assert side.forwards == 0, "what the judge looks at is nobody's pass"
 
     def heard(oracle: Any, x: torch.Tensor, *_: object) -> torch.Tensor:
-        oracle.refuse(x)
+        oracle.mark_rejected(x)
         return attack(oracle, x)
 
     monkeypatch.setattr(course, "attack", heard)

@@ -20,10 +20,10 @@ import torch
 
 from antiadv.core import bounds
 from antiadv.data.imagenet import crop
-from antiadv.evaluate import Store
-from antiadv.evaluate.cell import COLUMNS, FORMAT
-from antiadv.evaluate.store import _digest, _line
-from tests.evaluate.probes import RECEIPT, cell, record
+from antiadv.evaluation import Store
+from antiadv.evaluation.cell import COLUMNS, FORMAT
+from antiadv.evaluation.store import _digest, _line
+from tests.engine.probes import RECEIPT, cell, record
 
 MEMORY = 2**29  # bytes that reading one of them may add to what the interpreter takes with torch
 

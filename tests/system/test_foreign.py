@@ -14,9 +14,9 @@ import torch
 
 from antiadv.cli.__main__ import main
 from antiadv.data import load
-from antiadv.evaluate import Store
-from antiadv.evaluate.cell import Cell, read_threat
-from tests.evaluate.probes import RECEIPT, record
+from antiadv.evaluation import Store
+from antiadv.evaluation.cell import Cell, read_threat
+from tests.engine.probes import RECEIPT, record
 
 EVIL = """
 from pathlib import Path

@@ -18,9 +18,9 @@ from antiadv import attacks, data, defences, models
 from antiadv.cli.__main__ import main
 from antiadv.core import spec
 from antiadv.core.threat import Access, parse_threat
-from antiadv.evaluate import Store, parse_runner
-from antiadv.evaluate.cell import parse_samples
-from tests.evaluate.probes import RECEIPT, cell, record
+from antiadv.evaluation import Store, parse_runner
+from antiadv.evaluation.cell import parse_samples
+from tests.engine.probes import RECEIPT, cell, record
 from tests.system.fuzz import damaged, files, harmless, seeds
 from tests.toys import small_net
 
@@ -65,7 +65,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "in").mkdir()
     monkeypatch.chdir(tmp_path / "in")
     monkeypatch.setattr(
-        sys.modules["antiadv.evaluate.plan"], "SAMPLES", 4
+        sys.modules["antiadv.evaluation.plan"], "SAMPLES", 4
     )  # those of a line whose --samples was left out
     return tmp_path
 

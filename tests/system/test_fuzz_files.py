@@ -23,14 +23,14 @@ import antiadv
 from antiadv import data, models
 from antiadv.cli.attack import read_image
 from antiadv.data import cifar, imagenet, imported
-from antiadv.evaluate import Store
-from antiadv.evaluate.cell import key_of
-from antiadv.evaluate.store import _digest, _line
-from antiadv.experiments import gallery
+from antiadv.evaluation import Store
+from antiadv.evaluation.cell import key_of
+from antiadv.evaluation.store import _digest, _line
 from antiadv.models import checkpoints
 from antiadv.models.card import read_card
+from antiadv.reporting import gallery
 from tests.data import made
-from tests.evaluate.probes import RECEIPT, cell, record
+from tests.engine.probes import RECEIPT, cell, record
 from tests.system.fuzz import altered, damaged, files, harmless, seeds
 
 Read = Callable[[Path], object]

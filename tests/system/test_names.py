@@ -13,9 +13,9 @@ import antiadv
 from antiadv.cli.__main__ import main
 from antiadv.core.printable import printable
 from antiadv.data import load
-from antiadv.evaluate import Store
-from antiadv.evaluate.cell import Cell, read_threat
-from tests.evaluate.probes import RECEIPT, record
+from antiadv.evaluation import Store
+from antiadv.evaluation.cell import Cell, read_threat
+from tests.engine.probes import RECEIPT, record
 
 CODES = "\x1b]0;owned\x07\x1b[2Jred\x9b31m\u202egnp.exe\r"
 HTML = "<script>alert(1)</script><img src=x onerror=alert(2)>![x](http://evil.example/x.png)[y](javascript:alert(3))"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from antiadv.evaluate import Store
-from tests.evaluate.probes import RECEIPT, cell, record
+from antiadv.evaluation import Store
+from tests.engine.probes import RECEIPT, cell, record
 from tools.compare_numbers.__main__ import main
 from tools.compare_numbers.collect import collect
 from tools.compare_numbers.compare import Difference, compare

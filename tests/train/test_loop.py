@@ -31,7 +31,7 @@ from antiadv.train.loop import Diverged, load_weights, with_classes
 from antiadv.train.measure import accuracy, interval, pgd_accuracy
 from antiadv.train.sets import Sets, images, renamed
 from antiadv.train.step import Step, schedule
-from tests.evaluate.probes import Odd
+from tests.engine.probes import Odd
 from tests.train.tiny import CASES, Case, batch, colours, network
 
 TINY = "preact18:width=4"

@@ -9,7 +9,7 @@ from typing import Any  # what a JSON file holds
 from antiadv import defences, models
 from antiadv.core import spec
 from antiadv.core.errors import BadInput
-from antiadv.report import temperature
+from antiadv.reporting import temperature
 from tools.docs.markdown import current_command, not_run_yet, render, table, wrap
 
 BARE, SCALED = defences.BARE, temperature.SCALED

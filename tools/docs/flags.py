@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from pathlib import Path
 
-from antiadv.report.explained import EXPLAINED, Explanation
+from antiadv.reporting.flag_explanations import EXPLAINED, Explanation
 from tools.docs.markdown import WIDTH, render
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from antiadv.core.errors import BadInput
-from antiadv.evaluate import Cell, Store
-from antiadv.evaluate.cell import Receipt
-from antiadv.evaluate.precision import PRECISIONS
-from antiadv.report.flags import changes_with_precision, stands
-from antiadv.report.measures import difference
-from antiadv.report.table import Row, coarse, level, make_row
+from antiadv.engine.precision import PRECISIONS
+from antiadv.evaluation import Cell, Store
+from antiadv.evaluation.cell import Receipt
+from antiadv.reporting.flags import changes_with_precision, stands
+from antiadv.reporting.measures import difference
+from antiadv.reporting.table import Row, coarse, level, make_row
 from tools.docs.markdown import render, table, wrap
 
 

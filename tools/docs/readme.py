@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any  # what a JSON file holds
 
-from antiadv import experiments
+from antiadv import paper
 from antiadv.core.errors import BadInput
 from benchmarks.speed.files import stored
 from tools.docs.benchmarks import ALONE, race_rows, raced_network
@@ -17,7 +17,7 @@ Facts = dict[str, Any]
 def page(root: Path) -> str:
     """Return README.md with its generated parts made anew."""
     text = (root / "README.md").read_text()
-    text = replace_part(text, "headline", experiments.headline(root / "results"))
+    text = replace_part(text, "headline", paper.headline(root / "results"))
     return replace_part(text, "speed", speed_table(root / "results" / "bench"))
 
 

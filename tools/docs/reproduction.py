@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from antiadv import experiments
+from antiadv import paper
 
 
 def page(root: Path) -> str:
-    return experiments.page(root / "results")
+    return paper.page(root / "results")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from antiadv import theory
+from antiadv.paper import theory
 from tools.docs.markdown import render, table
 
 

@@ -86,5 +86,5 @@ class Cascade:
 
 def _fooled(oracle: Oracle, z: Tensor, y: Tensor) -> Tensor:
     """One query for each sample, answered to the last digit."""
-    said, exact = oracle.labels(z), oracle.exactly(z)
+    said, exact = oracle.labels(z), oracle.confirm(z)
     return oracle.fooled(said if exact is None else exact, y)

@@ -29,7 +29,7 @@ class Closest:
         self._enough = enough(ball)
         self.z = x.clone()
         self.distance = x.new_full((len(x),), math.inf, dtype=torch.float64)
-        remembers = ball.eps == math.inf and oracle.rounds
+        remembers = ball.eps == math.inf and oracle.needs_confirmation
         self._former = x.new_empty(FORMER, *x.shape) if remembers else None
         self._count = torch.zeros(len(x), dtype=torch.int64, device=x.device)  # of former images
         self._last = torch.full_like(self.distance, math.inf)  # how far the last of them is
@@ -57,7 +57,7 @@ class Closest:
         if self.ball.eps == math.inf:
             return fooled
         ends = (fooled & (distance <= self._enough)).nonzero().squeeze(1)
-        s = self.oracle[rows[ends]].exactly(z[ends])
+        s = self.oracle[rows[ends]].confirm(z[ends])
         return fooled if s is None else fooled.index_copy(0, ends, self.oracle.fooled(s, self.y[rows[ends]]))
 
     def keep(self, rows: Tensor, z: Tensor, fooled: Tensor, distance: Tensor) -> None:
@@ -84,7 +84,7 @@ class Closest:
         z, rows = self.z.clone(), (self.distance < math.inf).nonzero().squeeze(1)
         left = self._count.clamp_max(FORMER)
         for back in range(1, FORMER + 1):
-            s = self.oracle[rows].exactly(z[rows])
+            s = self.oracle[rows].confirm(z[rows])
             if s is None:
                 break
             rows = rows[~self.oracle.fooled(s, self.y[rows]) & (left[rows] >= back)]

@@ -68,7 +68,7 @@ class Survivors:
     def _checked(self, fooled: list[bool], refused: float | None) -> list[bool]:
         there, (z, m) = torch.tensor(fooled).nonzero().squeeze(1), self._offered
         here = there.to(z.device)
-        s = self.oracle[there].exactly(z[here])
+        s = self.oracle[there].confirm(z[here])
         if s is not None:
             sure = self.oracle.fooled(s, self.y[here]).cpu()
             there, stay = there[sure], there[~sure]
@@ -76,7 +76,7 @@ class Survivors:
             fooled = torch.zeros(len(fooled), dtype=torch.bool).index_fill(0, there, True).tolist()
             if refused is not None:
                 self.m = self.m.index_fill(0, on, refused)
-            self.oracle[stay].refuse(self.z[on])
+            self.oracle[stay].mark_rejected(self.z[on])
         self.z = self.z.index_copy(0, here, z[here])
         self.m = self.m.index_copy(0, here, m[here])
         return fooled

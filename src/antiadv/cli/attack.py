@@ -47,11 +47,11 @@ def command(
 
     from antiadv import attacks, defences, models
     from antiadv.core.attack import never_ran
-    from antiadv.core.door import check_base
-    from antiadv.evaluate import attack as confront
-    from antiadv.evaluate.cell import make_threat
-    from antiadv.evaluate.world import find_device
-    from antiadv.report.flags import narrow_range
+    from antiadv.core.validation import check_base
+    from antiadv.evaluation import attack as attack_and_judge
+    from antiadv.evaluation.cell import make_threat
+    from antiadv.evaluation.resources import find_device
+    from antiadv.reporting.flags import narrow_range
 
     where = find_device(device)
     net = defences.wrap(defence, models.load(model).to(where))
@@ -70,7 +70,7 @@ def command(
         raise BadInput(f"class {target} is what the picture is, or is taken for, already; give another --target.")
     goal = target if target is not None else label if label is not None else int(before.argmax())
     y = torch.tensor([goal], device=where)
-    outcome = confront(
+    outcome = attack_and_judge(
         net,
         x,
         y,
@@ -122,7 +122,7 @@ def command(
 def _probabilities(net: nn.Module, x: Tensor) -> Tensor:
     import torch
 
-    from antiadv.core.door import check_scores
+    from antiadv.core.validation import check_scores
 
     try:
         with torch.no_grad():

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 from antiadv.cli import options, show
 
 if TYPE_CHECKING:
-    from antiadv.evaluate import Cell, World
+    from antiadv.evaluation import Cell, Resources
 
 MODEL, DEFENCE = "compact:trades", "anti_adversary"
 ATTACKS = (("square", "linf:8/255,queries=200"), ("pgd", "linf:8/255"), ("transfer", "linf:8/255"))
 SAMPLES = range(100)
 
 
-def cells(world: World) -> list[Cell]:
+def cells(resources: Resources) -> list[Cell]:
     """A robust network, bare and behind the layer, under an attacker who asks, one with gradients, one with it all."""
-    from antiadv.evaluate import make_cell
+    from antiadv.evaluation import make_cell
 
     return [
-        make_cell(model=MODEL, defence=defence, attack=attack, threat=threat, samples=SAMPLES, world=world)
+        make_cell(model=MODEL, defence=defence, attack=attack, threat=threat, samples=SAMPLES, resources=resources)
         for attack, threat in ATTACKS
         for defence in ("none", DEFENCE)
     ]
@@ -34,14 +34,14 @@ def command(
     debug: options.Debug = False,
 ) -> None:
     """Attack a robust network, bare and behind the anti-adversary layer, and compare. Run again: it resumes."""
-    from antiadv.evaluate import Store, World, evaluate
-    from antiadv.report import report_of
-    from antiadv.report.table import rows
+    from antiadv.evaluation import Resources, Store, evaluate
+    from antiadv.reporting import report_of
+    from antiadv.reporting.table import rows
 
-    world, facts = World(device), Store(store)
-    todo = cells(world)
+    resources, facts = Resources(device), Store(store)
+    todo = cells(resources)
     with show.progress(quiet=json) as tell:
-        evaluate(todo, facts, shard=50, world=world, progress=tell)
+        evaluate(todo, facts, shard=50, resources=resources, progress=tell)
     made = report_of(rows(facts, todo))
     if json:
         show.print_json({"store": str(store), **made.json()})

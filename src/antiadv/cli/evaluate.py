@@ -32,13 +32,13 @@ def command(
     debug: options.Debug = False,
 ) -> None:
     """Attack a classifier on a data set and store what happened to each sample. Run again to resume."""
-    from antiadv.evaluate import Store, World, evaluate, make_cell, parse_runner
-    from antiadv.report import report_of
-    from antiadv.report.table import bare_cell, rows
+    from antiadv.evaluation import Resources, Store, evaluate, make_cell, parse_runner
+    from antiadv.reporting import report_of
+    from antiadv.reporting.table import bare_cell, rows
 
     carry_out = parse_runner(runner)
-    world = World(device, compiled=compiled)
-    options.check_here(world, precision, runner)
+    resources = Resources(device, compiled=compiled)
+    options.check_here(resources, precision, runner)
     cell = make_cell(
         model=model,
         attack=attack,
@@ -49,7 +49,7 @@ def command(
         seed=seed,
         precision=precision,
         looks=looks,
-        world=world,
+        resources=resources,
     )
     facts = Store(store)
     shown = dataclasses.replace(bare_cell(cell), samples=range(0))  # not run, but its row is shown: it must be as fresh
@@ -60,7 +60,7 @@ def command(
             shard=shard,
             batch=batch,
             runner=carry_out,
-            world=world,
+            resources=resources,
             keep_images=keep_images,
             progress=tell,
         )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from antiadv.evaluate import World
+    from antiadv.evaluation import Resources
 
 PRECISIONS = ("float32", "tf32", "half", "mixed")
 SPEEDS = ("auto", "compiled graph", "graph", "compiled", "eager")
@@ -57,7 +57,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instea
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 
-def check_here(world: World, precision: str, runner: str) -> None:
+def check_here(resources: Resources, precision: str, runner: str) -> None:
     """What this machine cannot search in is refused before any work; what a cluster can, its workers know."""
     if runner.partition(":")[0] != "ray":
-        world.engine(precision)
+        resources.engine(precision)

@@ -41,10 +41,10 @@ def command(
     browser, offline. Kept images are shown beside the clean ones of cifar10 and the other published sets; a file of
     your own is opened only where --data names it. Nothing that the store names is loaded or run.
     """
-    from antiadv import experiments
-    from antiadv.report import report
+    from antiadv import paper
+    from antiadv.reporting import report
 
-    asked = list(experiments.EXPERIMENTS) if names == ["all"] else list(dict.fromkeys(names or []))
+    asked = list(paper.EXPERIMENTS) if names == ["all"] else list(dict.fromkeys(names or []))
     if out is not None:
         _write(store, asked, networks, out, gallery, data or [], json)
         return
@@ -53,7 +53,7 @@ def command(
     if data:
         raise BadInput("--data names the images of a gallery, which needs a folder to be written to; add --out.")
     if asked:
-        found = {name: experiments.filled(name, store, networks=networks) for name in asked}
+        found = {name: paper.filled(name, store, networks=networks) for name in asked}
         if json:
             show.print_json({"store": str(store), "experiments": reproduce.values(found)})
         else:
@@ -69,12 +69,12 @@ def command(
 def _write(store: Path, names: list[str], networks: str, out: Path, images: int, data: list[str], json: bool) -> None:
     from antiadv.core.printable import printable
     from antiadv.data import load
-    from antiadv.evaluate import Store
-    from antiadv.experiments.networks import Source
-    from antiadv.experiments.whole import whole
-    from antiadv.report import folder
+    from antiadv.evaluation import Store
+    from antiadv.paper.networks import Source
+    from antiadv.paper.whole import build_document
+    from antiadv.reporting import folder
 
-    made = whole(Store(store), names, images, Source(networks), [load(text) for text in data])
+    made = build_document(Store(store), names, images, Source(networks), [load(text) for text in data])
     files = folder.write(made, out)
     if json:
         show.print_json({"store": str(store), "files": [str(path) for path in files], **made.json()})

@@ -13,9 +13,9 @@ from antiadv.cli import options, show
 from antiadv.core.errors import BadInput
 
 if TYPE_CHECKING:
-    from antiadv.evaluate import Cell, Store
-    from antiadv.experiments.fill import Filled
-    from antiadv.experiments.todo import Missing
+    from antiadv.evaluation import Cell, Store
+    from antiadv.paper.fill import Filled
+    from antiadv.paper.todo import Missing
 
 KEY = "ours [95 % interval] (the paper's); gains against the bare network, on the same samples"
 
@@ -47,19 +47,19 @@ def command(
 
     It resumes, and what is whole in any precision is not run again in another.
     """
-    from antiadv import experiments
-    from antiadv.evaluate import Store, World, evaluate, parse_runner
-    from antiadv.experiments.fill import words
-    from antiadv.experiments.networks import Source
-    from antiadv.experiments.todo import as_stored, in_order, passes, resolve
-    from antiadv.report.grid import count
+    from antiadv import paper
+    from antiadv.evaluation import Resources, Store, evaluate, parse_runner
+    from antiadv.paper.fill import words
+    from antiadv.paper.networks import Source
+    from antiadv.paper.todo import as_stored, in_order, passes, resolve
+    from antiadv.reporting.grid import count
 
-    asked = list(experiments.EXPERIMENTS) if names == ["all"] else list(dict.fromkeys(names))
+    asked = list(paper.EXPERIMENTS) if names == ["all"] else list(dict.fromkeys(names))
     source = Source(networks, None if directory is None else str(directory))
-    layouts = {name: experiments.find(name).layout(source, samples) for name in asked}
-    carry_out, world, facts = parse_runner(runner), World(device, compiled=compiled), Store(store)
+    layouts = {name: paper.find(name).layout(source, samples) for name in asked}
+    carry_out, resources, facts = parse_runner(runner), Resources(device, compiled=compiled), Store(store)
     asks = in_order(layouts)
-    asked_for, missing = resolve(asks, precision, world)
+    asked_for, missing = resolve(asks, precision, resources)
     cells = [as_stored(cell, facts) for cell in asked_for]
     if listed:
         cost = {ask.words: ask.samples * passes(ask) for ask in asks}
@@ -68,10 +68,10 @@ def command(
     if not cells:
         raise BadInput(f"none of the {count(len(missing), 'cell')} can be run here: {missing[0].why}")
     if any(set(cell.samples) - facts.done(cell) for cell in cells):
-        options.check_here(world, precision, runner)
+        options.check_here(resources, precision, runner)
     with show.progress(quiet=json) as tell:
-        evaluate(cells, facts, shard=shard, batch=batch, runner=carry_out, world=world, progress=tell)
-    found = {name: experiments.filled(name, facts, samples, networks, source.directory) for name in asked}
+        evaluate(cells, facts, shard=shard, batch=batch, runner=carry_out, resources=resources, progress=tell)
+    found = {name: paper.filled(name, facts, samples, networks, source.directory) for name in asked}
     if json:
         show.print_json({"store": str(store), "experiments": values(found), "missing": _reasons(missing)})
     else:
@@ -135,7 +135,7 @@ def _reasons(missing: Sequence[Missing]) -> list[dict[str, str]]:
 
 
 def _say_missing(missing: Sequence[Missing]) -> None:
-    from antiadv.report.grid import count
+    from antiadv.reporting.grid import count
 
     for why, n in Counter(m.why for m in missing).items():
         show.out().print(f"{count(n, 'cell')} cannot be run here: {why}", soft_wrap=True)

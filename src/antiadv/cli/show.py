@@ -17,8 +17,8 @@ from antiadv.core.printable import printable
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from antiadv.evaluate import Progress, Tally
-    from antiadv.report.table import Row
+    from antiadv.evaluation import Progress, Tally
+    from antiadv.reporting.table import Row
 
 EVERY = 10.0  # seconds between plain lines where there is no terminal
 # said once where all rows agree
@@ -71,7 +71,7 @@ def print_rows(rows: Sequence[Row], sentences: Sequence[str]) -> None:
     from rich import box
     from rich.table import Table
 
-    from antiadv.report.render import needed
+    from antiadv.reporting.render.rows import needed
 
     lines = [_named(row) for row in rows]
     asked = {*needed(rows), "budget"}
@@ -93,7 +93,7 @@ def print_rows(rows: Sequence[Row], sentences: Sequence[str]) -> None:
 def _named(row: Row) -> dict[str, str]:
     """The columns of a row by name; of the threat, the ball and the budget: its access is the attack's unless said."""
     from antiadv import attacks
-    from antiadv.report.render import HEADINGS, fields
+    from antiadv.reporting.render.rows import HEADINGS, fields
 
     threat = row.cell.threat
     more = "" if threat.access == attacks.parse(row.cell.attack).access else f", access={threat.access}"

@@ -53,7 +53,7 @@ def verb(command: Callable[P, T]) -> Callable[P, T]:
     @wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> T:
         with stoppable_at_once():
-            import_module("antiadv.report")  # which imports torch and most of the library
+            import_module("antiadv.reporting")  # which imports torch and most of the library
             from antiadv.cli import show
         for name, value in kwargs.items():
             if isinstance(value, int) and not -LARGEST <= value < LARGEST:

@@ -18,8 +18,8 @@ def command(
     debug: options.Debug = False,
 ) -> None:
     """Try the paper's theory: each statement, what is computed, and whether it holds."""
-    from antiadv import theory
-    from antiadv.theory import figure
+    from antiadv.paper import theory
+    from antiadv.paper.theory import figure
 
     if out is not None:
         figure.draw(out)  # before the table, so that a wrong name costs no reading

@@ -36,7 +36,7 @@ def command(
     debug: options.Debug = False,
 ) -> None:
     """Train a network by a recipe. Killed and run again, it goes on from the last checkpoint."""
-    from antiadv.evaluate.world import find_device
+    from antiadv.evaluation.resources import find_device
     from antiadv.train import SPEEDS, Settings, parse, train
 
     if speed not in SPEEDS:

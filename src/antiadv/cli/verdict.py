@@ -14,7 +14,7 @@ from antiadv.cli import options, show
 from antiadv.core.errors import BadInput
 
 if TYPE_CHECKING:
-    from antiadv.evaluate import Cell
+    from antiadv.evaluation import Cell
 
 FEW = 64  # samples
 
@@ -40,9 +40,11 @@ def command(
     from antiadv import defences
     from antiadv.core.defence import Defence
     from antiadv.core.threat import Access, parse_threat
-    from antiadv.evaluate import Store, World, evaluate, make_cell
-    from antiadv.evaluate.cell import parse_samples
-    from antiadv.experiments.trial import (
+    from antiadv.evaluation import Resources, Store, evaluate, make_cell
+    from antiadv.evaluation.cell import parse_samples
+    from antiadv.reporting import report_of
+    from antiadv.reporting.table import rows
+    from antiadv.reporting.trial import (
         LOOKED_AT,
         Verdict,
         battery,
@@ -53,44 +55,42 @@ def command(
         rounds,
         scaled,
     )
-    from antiadv.report import report_of
-    from antiadv.report.table import rows
 
     start = time.monotonic()
     check_minutes(minutes)
-    world, facts = World(device), Store(store)
-    asked = world.data(data).ids[:FEW] if samples is None else parse_samples(samples)
-    defended = world.defended(model, defence)
+    resources, facts = Resources(device), Store(store)
+    asked = resources.data(data).ids[:FEW] if samples is None else parse_samples(samples)
+    defended = resources.defended(model, defence)
     if not isinstance(defended, Defence):
         raise BadInput("a verdict compares a defence with the bare classifier; name one, for example anti_adversary.")
     limits = parse_threat(threat, Access.SCORES)
     if limits.targeted:
         raise BadInput("a verdict is on untargeted attacks; leave targeted out, or use antiadv.attack instead.")
     whole = [
-        make_cell(model=model, defence=d, attack=a, threat=t, samples=asked, data=data, seed=seed, world=world)
+        make_cell(model=model, defence=d, attack=a, threat=t, samples=asked, data=data, seed=seed, resources=resources)
         for a, t in battery(limits.ball, defended, limits.queries)
         for d in (defences.BARE, defence)
     ]
     stored = set.intersection(*(facts.done(cell) for cell in whole))
     first = next((i for i in asked if i not in stored), asked.stop)  # all before it is there from an earlier trial
     # runs nothing: it asks the network whether it still answers as it did when these were stored
-    evaluate([_of(cell, range(asked.start, first)) for cell in whole], facts, world=world)
+    evaluate([_of(cell, range(asked.start, first)) for cell in whole], facts, resources=resources)
     seen = tuple(asked[:LOOKED_AT])
-    dataset, bare = world.data(data), world.model(model)
-    first_signs = doubts(bare, dataset.images(seen).to(world.device), dataset.labels(seen), batch)
+    dataset, bare = resources.data(data), resources.model(model)
+    first_signs = doubts(bare, dataset.images(seen).to(resources.device), dataset.labels(seen), batch)
     for flag in () if json else first_signs:  # JSON holds them
         typer.echo(f"Flag {flag}", err=True)
     with show.progress(quiet=json) as tell:
 
         def run(ids: Sequence[int]) -> None:
             part = [_of(cell, range(ids[0], ids[-1] + 1)) for cell in whole]
-            evaluate(part, facts, shard=len(ids), batch=batch, world=world, progress=tell)
+            evaluate(part, facts, shard=len(ids), batch=batch, resources=resources, progress=tell)
 
         done = rounds(range(first, asked.stop), 60 * minutes, run)
     taken = range(asked.start, first + done)
     made = flagged(report_of(rows(facts, [_of(cell, taken) for cell in whole])), first_signs)
     ids = tuple(taken)
-    x, y = dataset.images(ids).to(world.device), dataset.labels(ids)
+    x, y = dataset.images(ids).to(resources.device), dataset.labels(ids)
     spent = cost(bare, defended, x[:64])
     found = Verdict(made, spent, scaled(bare, x, y, batch), len(taken), time.monotonic() - start)
     if json:

@@ -19,9 +19,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from antiadv.core.door import check_base, check_float, check_shape, check_still
 from antiadv.core.draws import Draws
 from antiadv.core.errors import BadInput
+from antiadv.core.validation import check_base, check_float, check_shape, check_still
 
 LARGEST = torch.finfo(torch.float16).max  # of an option in pixels: beyond it images in 16 bits overflow
 TRANSFERS = ("transfer:attack=apgd", "transfer:attack=(apgd:loss=dlr,targets=9)")  # they need only the bare classifier

@@ -6,7 +6,7 @@
     slope     s, ∂ Σ loss(s, y, …) / ∂z       and one backward pass
     slopes    s, ∂ s / ∂z    [N, K, …]        and one for each class
 
-Samples stand alone, so a request may be cut anywhere. Faster engines are in `evaluate/speed.py`.
+Samples stand alone, so a request may be cut anywhere. Faster engines are in `engine/fast.py`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from antiadv.core.door import arrived, check_shape, check_slope
 from antiadv.core.draws import Draws
 from antiadv.core.losses import Loss
 from antiadv.core.strides import guarded
+from antiadv.core.validation import check_shape, check_slope, require_gradient
 
 
 class Engine(Protocol):
@@ -54,11 +54,11 @@ class Eager:
     ) -> tuple[Tensor, Tensor]:
         cuts = zip(*(t.split(self.batch) for t in (z, *targets)), strict=True)
         parts = zip(self._parts(z, draws), cuts, strict=True)
-        pairs = [slope(model, part, d, loss, *cut) for (part, d), (_, *cut) in parts]
+        pairs = [scores_and_gradient(model, part, d, loss, *cut) for (part, d), (_, *cut) in parts]
         return _join([s for s, _ in pairs]), _join([g for _, g in pairs])
 
     def jacobian(self, model: nn.Module, z: Tensor, *, draws: Draws | None = None) -> tuple[Tensor, Tensor]:
-        pairs = [slopes(model, part, d) for part, d in self._parts(z, draws)]
+        pairs = [scores_and_jacobian(model, part, d) for part, d in self._parts(z, draws)]
         return _join([s for s, _ in pairs]), _join([j for _, j in pairs])
 
     def judge(self, model: nn.Module) -> Eager:
@@ -79,17 +79,19 @@ def answer(model: nn.Module, z: Tensor, draws: Draws | None) -> Tensor:
     return s
 
 
-def slope(model: nn.Module, z: Tensor, draws: Draws | None, loss: Loss, *targets: Tensor) -> tuple[Tensor, Tensor]:
+def scores_and_gradient(
+    model: nn.Module, z: Tensor, draws: Draws | None, loss: Loss, *targets: Tensor
+) -> tuple[Tensor, Tensor]:
     with torch.inference_mode(False), torch.enable_grad():
         z = z.clone().requires_grad_()
         s = answer(model, z, draws)
         check_slope(s)
         total = loss(s, *targets).sum()  # the only sum over samples in the house
         (g,) = torch.autograd.grad(total, z, allow_unused=True)
-    return s.detach(), arrived(g)
+    return s.detach(), require_gradient(g)
 
 
-def slopes(model: nn.Module, z: Tensor, draws: Draws | None) -> tuple[Tensor, Tensor]:
+def scores_and_jacobian(model: nn.Module, z: Tensor, draws: Draws | None) -> tuple[Tensor, Tensor]:
     """One forward pass, and one backward pass per class."""
     with torch.inference_mode(False), torch.enable_grad():
         z = z.clone().requires_grad_()
@@ -97,7 +99,7 @@ def slopes(model: nn.Module, z: Tensor, draws: Draws | None) -> tuple[Tensor, Te
         check_slope(s)
         each = s.sum(0).unbind()  # samples stand alone, so ∂ Σ_n s_nk / ∂z_n is sample n's own gradient
         rows = [torch.autograd.grad(e, z, retain_graph=e is not each[-1], allow_unused=True)[0] for e in each]
-    return s.detach(), torch.stack([arrived(row) for row in rows], 1)
+    return s.detach(), torch.stack([require_gradient(row) for row in rows], 1)
 
 
 def _join(parts: list[Tensor]) -> Tensor:

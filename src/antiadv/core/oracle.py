@@ -112,27 +112,27 @@ class Oracle:
         return self._ask(z, Access.SCORES)
 
     @property
-    def rounds(self) -> bool:
+    def needs_confirmation(self) -> bool:
         """Whether the judge has other answers, to the last digit, and `exactly` gives them."""
         dice = getattr(self._model, "randomised", False)
         return not dice and self._engine.judge(self._model) is not self._engine
 
-    def exactly(self, z: Tensor) -> Tensor | None:
+    def confirm(self, z: Tensor) -> Tensor | None:
         """The judge's scores of images that were sent before, or labels if no more is granted; nothing where the
         answers were these already, or where the judge rolls other dice. Not charged: it is the same answer."""
         self._need(Access.LABELS)
         each = self._per_sample(z)
-        if not len(z) or not self.rounds:
+        if not len(z) or not self.needs_confirmation:
             return None
         self._ledger.check(self._rows, each)
         s = self._engine.judge(self._model).scores(self._model, z)
         self._note(s)
         return s if self.threat.access >= Access.SCORES else _labelled(s)
 
-    def refuse(self, z: Tensor) -> None:
+    def mark_rejected(self, z: Tensor) -> None:
         self._refused.update(zip(self._rows.tolist(), z.detach(), strict=True))
 
-    def refused(self, z: Tensor) -> Tensor:
+    def was_rejected(self, z: Tensor) -> Tensor:
         """Whether each, bit for bit, is the image that was last refused for its sample; on the host."""
         last = [self._refused.get(row) for row in self._rows.tolist()]
         return torch.tensor([r is not None and torch.equal(r, image) for r, image in zip(last, z, strict=True)])
@@ -268,7 +268,7 @@ def _occurrence(rows: Tensor) -> Tensor:
     return count
 
 
-class Through(Oracle):
+class OracleWrapper(Oracle):
     """An oracle in front of another, which it asks: what adaptive attacks change one answer of.
 
     It passes every request on as it came. `inner` has the ledger and refuses what the threat does not grant.
@@ -302,17 +302,17 @@ class Through(Oracle):
         return self.inner.scores(z)
 
     @property
-    def rounds(self) -> bool:
-        return self.inner.rounds
+    def needs_confirmation(self) -> bool:
+        return self.inner.needs_confirmation
 
-    def exactly(self, z: Tensor) -> Tensor | None:
-        return self.inner.exactly(z)
+    def confirm(self, z: Tensor) -> Tensor | None:
+        return self.inner.confirm(z)
 
-    def refuse(self, z: Tensor) -> None:
-        self.inner.refuse(z)
+    def mark_rejected(self, z: Tensor) -> None:
+        self.inner.mark_rejected(z)
 
-    def refused(self, z: Tensor) -> Tensor:
-        return self.inner.refused(z)
+    def was_rejected(self, z: Tensor) -> Tensor:
+        return self.inner.was_rejected(z)
 
     def gradient(self, z: Tensor, loss: Loss, *targets: Tensor) -> tuple[Tensor, Tensor]:
         return self.inner.gradient(z, loss, *targets)

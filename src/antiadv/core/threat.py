@@ -15,8 +15,8 @@ from typing import Literal
 
 from antiadv.core import spec
 from antiadv.core.ball import L2, Ball, Linf
-from antiadv.core.door import check_whole
 from antiadv.core.errors import BadSpec
+from antiadv.core.validation import check_whole
 
 
 class Access(IntEnum):

@@ -24,8 +24,8 @@ from torch.nn import functional as F
 
 from antiadv.core.ball import per_row
 from antiadv.core.defence import LARGEST, Defence
-from antiadv.core.door import (
-    arrived,
+from antiadv.core.errors import BadInput
+from antiadv.core.validation import (
     check_flag,
     check_float,
     check_shape,
@@ -33,8 +33,8 @@ from antiadv.core.door import (
     check_still,
     fitting,
     is_number,
+    require_gradient,
 )
-from antiadv.core.errors import BadInput
 
 
 class AntiAdversary(Defence):
@@ -126,7 +126,7 @@ class AntiAdversary(Defence):
         check_slope(s)
         y = s.detach().argmax(1) if y is None else y
         (g,) = torch.autograd.grad(_loss(s, y), z, allow_unused=True)
-        return arrived(g), y
+        return require_gradient(g), y
 
     def _moved(self, x: Tensor, gamma: Tensor | None) -> Tensor:
         """A tensor of its own, which a base may write into, and which takes part in autograd though x may not."""

@@ -19,9 +19,9 @@ import torch
 from torch import Tensor, nn
 
 from antiadv.core.defence import Randomised
-from antiadv.core.door import is_number
 from antiadv.core.draws import Draws
 from antiadv.core.errors import BadInput, first_line
+from antiadv.core.validation import is_number
 
 
 class ResizePad(Randomised):

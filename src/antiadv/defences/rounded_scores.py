@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from antiadv.core.defence import Defence
-from antiadv.core.door import check_float, check_shape, check_still
 from antiadv.core.errors import BadInput
+from antiadv.core.validation import check_float, check_shape, check_still
 
 MOST = 5  # digits: float32 logarithms cannot tell finer probabilities and the mark of the label apart
 

@@ -19,9 +19,9 @@ import torch
 from torch import Tensor, nn
 
 from antiadv.core.defence import Randomised
-from antiadv.core.door import check_shape
 from antiadv.core.draws import Draws
 from antiadv.core.errors import BadInput
+from antiadv.core.validation import check_shape
 
 
 @runtime_checkable

@@ -13,9 +13,9 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from antiadv.core.defence import LARGEST, Randomised
-from antiadv.core.door import check_flag, is_number
 from antiadv.core.draws import Draws
 from antiadv.core.errors import BadInput
+from antiadv.core.validation import check_flag, is_number
 
 
 class SmallNoise(Randomised):

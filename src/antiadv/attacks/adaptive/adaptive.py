@@ -24,10 +24,10 @@ from antiadv.attacks.cascade import Cascade
 from antiadv.core.attack import Attack
 from antiadv.core.ball import Ball
 from antiadv.core.defence import TRANSFERS, Defence
-from antiadv.core.door import at_least
 from antiadv.core.draws import Draws
 from antiadv.core.oracle import Oracle
 from antiadv.core.threat import Access, Threat
+from antiadv.core.validation import at_least
 
 
 @dataclass(frozen=True)

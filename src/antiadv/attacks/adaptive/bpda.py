@@ -24,11 +24,11 @@ from antiadv.core.ball import Ball
 from antiadv.core.defence import base_of
 from antiadv.core.draws import Draws
 from antiadv.core.losses import Loss
-from antiadv.core.oracle import Oracle, Through
+from antiadv.core.oracle import Oracle, OracleWrapper
 from antiadv.core.threat import Access
 
 
-class Guided(Through):
+class Guided(OracleWrapper):
     """Scores from the oracle, gradients from a `guide`: an oracle on a model the attacker owns."""
 
     def __init__(self, inner: Oracle, guide: Oracle) -> None:

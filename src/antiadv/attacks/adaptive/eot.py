@@ -20,14 +20,14 @@ from antiadv.attacks.adaptive.wrapped import Wrapped
 from antiadv.attacks.white_box.pgd import PGD
 from antiadv.core.attack import Attack, least_queries
 from antiadv.core.ball import Ball
-from antiadv.core.door import at_least
 from antiadv.core.draws import Draws
 from antiadv.core.losses import Loss
-from antiadv.core.oracle import Oracle, Through
+from antiadv.core.oracle import Oracle, OracleWrapper
 from antiadv.core.threat import Access, Threat
+from antiadv.core.validation import at_least
 
 
-class Averaged(Through):
+class Averaged(OracleWrapper):
     """Every answer is made of `samples` answers, all sent at once and all paid for."""
 
     def __init__(self, inner: Oracle, samples: int) -> None:

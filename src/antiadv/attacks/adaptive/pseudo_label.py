@@ -21,11 +21,11 @@ from antiadv.attacks.survivors import Survivors
 from antiadv.attacks.white_box.apgd import climb, start
 from antiadv.core.ball import Ball
 from antiadv.core.defence import base_of
-from antiadv.core.door import at_least
 from antiadv.core.draws import Draws
 from antiadv.core.losses import margin, negated
 from antiadv.core.oracle import Oracle
 from antiadv.core.threat import Access, Threat
+from antiadv.core.validation import at_least
 
 
 @dataclass(frozen=True)

@@ -25,10 +25,10 @@ from antiadv.attacks.white_box.pgd import PGD
 from antiadv.core.attack import Attack
 from antiadv.core.ball import Ball
 from antiadv.core.defence import Defence
-from antiadv.core.door import at_least
 from antiadv.core.draws import Draws
 from antiadv.core.oracle import Oracle
 from antiadv.core.threat import Access
+from antiadv.core.validation import at_least
 
 
 @dataclass(frozen=True)

@@ -31,10 +31,10 @@ from torch import Tensor
 from antiadv.attacks.closest import taken
 from antiadv.attacks.decision_based.nearest import Nearest
 from antiadv.core.ball import Ball, per_row
-from antiadv.core.door import at_least
 from antiadv.core.draws import Draws
 from antiadv.core.oracle import Oracle
 from antiadv.core.threat import Access, Threat
+from antiadv.core.validation import at_least
 
 START = 2.0**-10  # how close to the boundary it starts, as a share of the way
 LOOK = 10  # steps between two looks at q

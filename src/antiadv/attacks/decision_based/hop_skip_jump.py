@@ -32,10 +32,10 @@ from torch import Tensor
 
 from antiadv.attacks.decision_based.nearest import Nearest
 from antiadv.core.ball import L2, Ball, per_row
-from antiadv.core.door import at_least
 from antiadv.core.draws import Draws
 from antiadv.core.oracle import Oracle
 from antiadv.core.threat import Access, Threat
+from antiadv.core.validation import at_least
 
 FIRST_DELTA = 0.1
 FINEST, COARSEST = 2.0**-20, 2.0**-10  # bounds on θ

@@ -31,11 +31,11 @@ from antiadv.attacks.decision_based.hop_skip_jump import Noise, Walk
 from antiadv.attacks.decision_based.nearest import Nearest
 from antiadv.attacks.score_based.simba import cosines
 from antiadv.core.ball import Ball
-from antiadv.core.door import at_least
 from antiadv.core.draws import Draws
 from antiadv.core.errors import BadInput, BadSpec
 from antiadv.core.oracle import Oracle
 from antiadv.core.threat import Access, Threat
+from antiadv.core.validation import at_least
 
 
 @dataclass(frozen=True)

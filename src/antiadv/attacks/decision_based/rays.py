@@ -27,10 +27,10 @@ from torch import Tensor
 
 from antiadv.attacks.decision_based.nearest import Nearest
 from antiadv.core.ball import Ball, per_row
-from antiadv.core.door import at_least
 from antiadv.core.draws import Draws
 from antiadv.core.oracle import UNLIMITED, Oracle
 from antiadv.core.threat import Access, Threat
+from antiadv.core.validation import at_least
 
 TOLERANCE = 1e-3
 

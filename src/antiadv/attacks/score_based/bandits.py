@@ -35,11 +35,11 @@ from torch import Tensor
 from antiadv.attacks.score_based.nes import Values, steps_for, values
 from antiadv.attacks.survivors import Survivors
 from antiadv.core.ball import Ball, per_row
-from antiadv.core.door import at_least
 from antiadv.core.draws import Draws
 from antiadv.core.errors import BadInput, BadSpec
 from antiadv.core.oracle import Oracle
 from antiadv.core.threat import Access, Threat
+from antiadv.core.validation import at_least
 
 EDGE = 1 - 1e-6  # artanh is infinite at 1
 AHEAD = 64  # updates whose changes e are drawn at once; no more than were made before, lest most be drawn in vain

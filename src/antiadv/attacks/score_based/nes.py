@@ -30,12 +30,12 @@ from torch import Tensor
 
 from antiadv.attacks.survivors import Survivors
 from antiadv.core.ball import Ball
-from antiadv.core.door import at_least
 from antiadv.core.draws import Draws
 from antiadv.core.errors import BadSpec
 from antiadv.core.losses import ce
 from antiadv.core.oracle import Oracle
 from antiadv.core.threat import Access, Threat
+from antiadv.core.validation import at_least
 
 PUBLISHED_BUDGET = 10_000
 PIXELS = 1 << 25  # values of probes in memory at a time, 128 MiB in float32; a bound, not a batch

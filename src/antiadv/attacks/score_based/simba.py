@@ -35,12 +35,12 @@ from torch import Tensor
 
 from antiadv.attacks.survivors import Survivors
 from antiadv.core.ball import Ball, per_row
-from antiadv.core.door import at_least
 from antiadv.core.draws import Draws
 from antiadv.core.errors import BadInput, BadSpec
 from antiadv.core.losses import ce
 from antiadv.core.oracle import Oracle
 from antiadv.core.threat import Access, Threat
+from antiadv.core.validation import at_least
 
 KEYS = 1 << 23  # directions sorted at a time, over all samples: a bound on memory, 64 MiB
 

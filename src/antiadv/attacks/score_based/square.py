@@ -37,11 +37,11 @@ from torch.nn import functional as F
 
 from antiadv.attacks.survivors import Survivors
 from antiadv.core.ball import Ball, per_row
-from antiadv.core.door import at_least
 from antiadv.core.draws import Draws
 from antiadv.core.errors import BadInput, BadSpec
 from antiadv.core.oracle import Oracle
 from antiadv.core.threat import Access
+from antiadv.core.validation import at_least
 
 HALVINGS = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
 HORIZON = 10_000  # the number of proposals the halvings were chosen for

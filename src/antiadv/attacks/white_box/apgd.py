@@ -35,11 +35,11 @@ from torch import Tensor
 
 from antiadv.attacks.survivors import Survivors
 from antiadv.core.ball import Ball, per_row
-from antiadv.core.door import at_least
 from antiadv.core.draws import Draws
 from antiadv.core.losses import Loss, ce, ce_to, dlr, dlr_lead, dlr_to, negated
 from antiadv.core.oracle import Oracle
 from antiadv.core.threat import Access, Threat
+from antiadv.core.validation import at_least
 
 LOSSES: dict[str, tuple[Loss, Loss, Loss]] = {  # to leave y; to reach t from y; to reach y, turned round by the oracle
     "ce": (ce, ce_to, ce),

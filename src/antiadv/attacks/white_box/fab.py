@@ -36,12 +36,12 @@ from antiadv.attacks.survivors import Survivors
 from antiadv.attacks.white_box.apgd import rank
 from antiadv.attacks.white_box.projections import to_plane
 from antiadv.core.ball import Ball, per_row
-from antiadv.core.door import at_least
 from antiadv.core.draws import Draws
 from antiadv.core.errors import BadSpec
 from antiadv.core.losses import gap, rival
 from antiadv.core.oracle import Oracle
 from antiadv.core.threat import Access, Threat
+from antiadv.core.validation import at_least
 
 HALVINGS = 8  # of the last stretch, (1 − β) of the way: to 4e-4 of the distance
 TIE = 1e-5  # of the largest score: float32 passes of other batch sizes differ by less

@@ -20,11 +20,11 @@ from torch import Tensor
 
 from antiadv.attacks.survivors import Survivors
 from antiadv.core.ball import Ball
-from antiadv.core.door import at_least
 from antiadv.core.draws import Draws
 from antiadv.core.losses import ce
 from antiadv.core.oracle import Oracle
 from antiadv.core.threat import Access, Threat
+from antiadv.core.validation import at_least
 
 
 @dataclass(frozen=True)

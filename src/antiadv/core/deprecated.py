@@ -1,0 +1,35 @@
+"""Old names of arguments, which work with a warning for one release.
+
+@renamed(world="resources")     a call with `world=…` is answered as one with `resources=…`
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def renamed(**names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Accept the old name of each of these arguments; the value is its new name."""
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(function)
+        def call(*args: P.args, **named: P.kwargs) -> R:
+            for old in names.keys() & named.keys():
+                new = names[old]
+                warnings.warn(
+                    f"the argument {old} of {function.__name__} is now called {new}; the old name goes in 0.3.",
+                    DeprecationWarning,
+                    stacklevel=2,
+                )
+                named[new] = named.pop(old)
+            return function(*args, **named)
+
+        return call
+
+    return decorate

@@ -1,0 +1,91 @@
+"""What is kept of an attack that failed in the middle: the images found before, judged if the classifier answers again.
+
+Remembered(attack, held)     the attack; what it returns is held too, for the judge's own look may fail
+Kept(attack, images)         an attack that asks nothing, and returns these images: the judge looks at them
+settle(…)                    the records and the receipt of that look, with what the search spent before
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from antiadv.core.attack import Attack
+from antiadv.core.ball import Ball
+from antiadv.core.draws import Draws
+from antiadv.core.errors import first_line
+from antiadv.core.held import Held
+from antiadv.core.ledger import Ledger
+from antiadv.core.oracle import Oracle
+from antiadv.core.threat import Access
+from antiadv.engine.meter import Meter
+from antiadv.evaluation.cell import Receipt, Record
+
+
+@dataclass(frozen=True)
+class _InPlaceOf:
+    """Declares what another attack declares."""
+
+    attack: Attack
+
+    @property
+    def access(self) -> Access:
+        return self.attack.access
+
+    @property
+    def norms(self) -> frozenset[float]:
+        return self.attack.norms
+
+    @property
+    def minimal(self) -> bool:
+        return self.attack.minimal
+
+    @property
+    def edition(self) -> int:
+        return self.attack.edition
+
+
+@dataclass(frozen=True)
+class Remembered(_InPlaceOf):
+    held: Held
+
+    def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
+        z = self.attack(oracle, x, y, ball, draws)
+        if isinstance(z, Tensor) and z.shape == x.shape:  # the judge says so of any other
+            self.held.returned.append((oracle.places, z))
+        return z
+
+
+@dataclass(frozen=True)
+class Kept(_InPlaceOf):
+    images: Tensor
+
+    def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
+        return self.images[oracle.places.to(x.device)]
+
+
+def settle(
+    records: Sequence[Record], receipt: Receipt, ledgers: Sequence[Ledger], meters: Sequence[Meter]
+) -> tuple[list[Record], Receipt]:
+    """Of several ledgers the last one that a sample paid in counts, as it does where nothing fails."""
+    spent = torch.zeros(3, len(records), dtype=torch.int64)
+    for ledger in ledgers:
+        paid = torch.stack([ledger.queries, ledger.gradients, ledger.zeros])
+        spent = torch.where(ledger.queries > 0, paid, spent)
+    columns = zip(records, *spent.tolist(), strict=True)
+    facts = [replace(r, queries=q, gradients=g, zeros=z) for r, q, g, z in columns]
+    forwards, backwards = sum(m.forwards for m in meters), sum(m.backwards for m in meters)
+    seconds = max(m.seconds() for m in meters)
+    return facts, replace(receipt, seconds=seconds, forwards=forwards, backwards=backwards)
+
+
+def says(error: BaseException, unknown: int, samples: int) -> str:
+    broken = f"{samples - unknown} of {samples} samples were broken before, and are kept with this error; "
+    rest = "nothing is known of the others" if unknown < samples else f"nothing is known of the {samples} samples"
+    return (
+        f"the attack could not go on: the classifier, or the attack itself, raised {first_line(error)}; "
+        f"{broken if unknown < samples else ''}{rest}. Mend what raised it, and attack again."
+    )

@@ -1,0 +1,26 @@
+"""Figure 5 (appendix): AWP on CIFAR-10 behind the layer with α = 0.15 and K = 2, 3, 4, 5, under AutoAttack.
+
+The paper's bars stand in an image alone; K = 2 is in tables 2 and 3.
+"""
+
+from __future__ import annotations
+
+from antiadv.paper.layout import Layout
+from antiadv.paper.networks import Source, compact
+from antiadv.paper.rows import ablation, layer, pair
+
+TITLE = "Figure 5: more steps (AWP, α = 0.15)"
+SAMPLES = 500
+STEPS = (2, 3, 4, 5)
+
+PAPER = {
+    "": {"clean": 88.25, "Square": 66.18, "AA": 60.53},
+    "K = 2": {"clean": 88.25, "Square": 80.7, "AA": 79.21, "AA gain": 18.68},
+}
+NOTES = ("The paper says that the gain grows with K.",)
+
+
+def layout(source: Source, samples: int | None = None) -> Layout:
+    network = compact(source, "cifar10", "awp")
+    labels = {f"K = {k}": layer(network, k) for k in STEPS}
+    return Layout(TITLE, tuple(pair(network, ablation(), labels, samples or SAMPLES, PAPER)), NOTES)

@@ -1,0 +1,326 @@
+"""Proposition 1, Corollary 1 and Theorem 1, tried where everything about the loss is known.
+
+    Sigmoids   n = 4, x⁰ = 0, ρ = 0.4, ε = ½ ρ/(nL): monotone at any step, so all assumptions hold everywhere, and after
+               k steps x_i = cε·Bin(k, 1/n): E|∇L|₁ = n Σ_m Bin(m; k, 1/n) ℓ'(cεm), exactly
+    Valley     n = 1, L = r = 1, x⁰ = ½, ρ = ¼, ε = ⅛: binary fractions, so the paths are exact
+    Hill       n = 1, L = 1, ρ = ¼, ε = ⅛: where local monotonicity ends
+
+Each function is one experiment. Nothing is sampled but the directions of `simba_is_stp`, where any will do.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from antiadv.core.draws import Draws
+from antiadv.paper.theory import corollary_1, proposition_1, theorem_1
+from antiadv.paper.theory.composition import Rule, added, expected, first_below, seen, track
+from antiadv.paper.theory.corollary_1 import BlackBox
+from antiadv.paper.theory.experiment import Experiment, Point, listed, numbered
+from antiadv.paper.theory.landscapes import Hill, Landscape, Sigmoids, Valley
+
+CS = (1.0, 0.5, 0.25, 0.1)
+SIGMOIDS, HILL, VALLEY = Sigmoids(), Hill(), Valley()
+HERE = "a sum of 4 sigmoids from 0, ρ = 0.4"
+PIT = BlackBox(dimension=1, smoothness=1.0, target=0.25, step=0.125)
+
+
+def sigmoids(share: float = 0.5) -> BlackBox:
+    """The setting of most experiments; ε is `share` of ρ/(nL)."""
+    step = share * 0.4 / (4 * SIGMOIDS.smoothness)
+    return BlackBox(dimension=4, smoothness=SIGMOIDS.smoothness, target=0.4, step=step, beyond=share >= 1)
+
+
+def point(c: float, box: BlackBox) -> Point:
+    """Theorem 1 at c > 0 on the sigmoids: its bound, and the exact number of steps that are needed."""
+    enough = corollary_1.enough(_gap(box), dataclasses.replace(box, step=c * box.step))
+    far = 2 * math.floor(enough) + 2  # further than the bound, so that the bound could be seen to fail
+    needed = first_below(_gradients(c, box, far), box.target)
+    assert needed is not None
+    path = _walk(seen, SIGMOIDS, box, c, 0.0, math.floor(corollary_1.enough(_gap(box), box)) + 1)
+    honest = first_below(expected(SIGMOIDS.slope(path), box.dimension), box.target)
+    return Point(c, theorem_1.factor(c, box), enough, needed, honest)
+
+
+def _gap(box: BlackBox) -> float:
+    return SIGMOIDS.gap(torch.zeros(box.dimension, dtype=torch.float64))
+
+
+def _gradients(c: float, box: BlackBox, most: int) -> Iterator[float]:
+    """E|∇L(xᵏ)|₁ for k = 0 … most, where each pick of a coordinate moves it by cε."""
+    moves = torch.arange(most + 1, dtype=torch.float64)
+    return expected(SIGMOIDS.slope(c * box.step * moves), box.dimension)
+
+
+def _walk(rule: Rule, land: Landscape, box: BlackBox, c: float, start: float, steps: int) -> Tensor:
+    d = torch.tensor([box.step], dtype=torch.float64)
+    return track(lambda x: rule(land.loss, x, d, c), start, steps)
+
+
+@functools.cache
+def points(share: float = 0.5, cs: Sequence[float] = CS) -> tuple[Point, ...]:
+    return tuple(point(c, sigmoids(share)) for c in cs)
+
+
+# ---------------------------------------------------------------- Proposition 1 and Corollary 1
+
+
+def simba_is_stp() -> Experiment:
+    n, steps, step = 12, 500, 0.05
+    dice = Draws.of(0, torch.arange(40))
+    a, b = dice.fold(0).normal(n).double(), dice.fold(1).normal(1).double().squeeze(1)
+
+    def loss(x: Tensor) -> Tensor:
+        return torch.sin(x @ a.T + b).sum(-1)
+
+    q = torch.eye(n, dtype=torch.float64)[Draws.of(1, torch.arange(steps)).below(n, 1).squeeze(1)]
+    start = torch.zeros(n, dtype=torch.float64)
+    path, queries = proposition_1.simba(loss, start, q, step)
+    same = torch.equal(path, proposition_1.stp(loss, start, q, step))
+    moved = int((path.diff(dim=0) != 0).any(1).sum())
+    return Experiment(
+        "simba_is_stp",
+        "Proposition 1",
+        "SimBA with replacement and both signs, on a budget of 2B queries, is STP with B iterations.",
+        f"a sum of 40 random sines in {n} dimensions, {steps} steps, of which {moved} move",
+        f"The paths are {'equal, value for value' if same else 'different'}; B = {steps} steps take {queries} queries, "
+        "one more than 2B: the first is for x⁰.",
+        same,
+        numbered(steps=steps, moved=moved, queries=queries),
+    )
+
+
+def steps_enough() -> Experiment:
+    shares = (0.1, 0.5, 0.9)
+    found = [points(share)[0] for share in shares]
+    return Experiment(
+        "steps_enough",
+        "Corollary 1",
+        "For ε < ρ/(nL), more than K steps are enough for an expected gradient below ρ.",
+        f"{HERE}, ε = {listed(list(shares))} ρ/(nL)",
+        f"K = {listed([p.enough for p in found])}; the gradient is below ρ after {listed([p.needed for p in found])}.",
+        all(p.needed <= math.floor(p.enough) + 1 for p in found),
+        numbered(**{f"{k}_{s}": v for p, s in zip(found, shares, strict=True) for k, v in _pair(p)}),
+    )
+
+
+def _pair(p: Point) -> list[tuple[str, float]]:
+    return [("enough", p.enough), ("needed", p.needed)]
+
+
+def steps_needed() -> Experiment:
+    p = points()[0]
+    return Experiment(
+        "steps_needed",
+        "after Corollary 1",
+        "K is the minimum budget that SimBA requires.",
+        f"{HERE}, ε = 0.5 ρ/(nL)",
+        f"{p.needed} steps do what K = {p.enough:.4g} bounds: it is enough, not needed.",
+        p.needed >= p.enough,
+        numbered(enough=p.enough, needed=p.needed),
+    )
+
+
+# ---------------------------------------------------------------- Theorem 1, where it holds
+
+
+def factor() -> Experiment:
+    found, box = points(), sigmoids()
+    bare = found[0]
+    curve = [theorem_1.factor(i / 1000, box) for i in range(1, 1001)]
+    ratios = [p.needed / bare.needed for p in found[1:]]
+    return Experiment(
+        "factor",
+        "Theorem 1",
+        "If γ is added to the iterate, K_g/K_f = G(c) > 1 for c in (0, 1), and G falls with c.",
+        f"{HERE}, ε = 0.5 ρ/(nL), c = {listed([p.c for p in found[1:]])}",
+        f"G = {listed([p.factor for p in found[1:]])}; the steps needed grow from {bare.needed} to "
+        f"{listed([p.needed for p in found[1:]])}, by {listed(ratios)}, within K_g = "
+        f"{listed([p.enough for p in found[1:]])}.",
+        all(
+            math.isclose(p.enough / bare.enough, p.factor, rel_tol=1e-12) and p.needed <= math.floor(p.enough) + 1
+            for p in found
+        )
+        and all(a > b for a, b in itertools.pairwise(curve))
+        and min(curve[:-1]) > 1,
+        numbered(**{f"{k}_{p.c:g}": v for p in found for k, v in [("factor", p.factor), *_pair(p)]}),
+    )
+
+
+def small_steps() -> Experiment:
+    c, shares = 0.25, (0.5, 0.1, 0.02)
+    pairs = [points(share, (1.0, c)) for share in shares]
+    bounds, ratios = [p.factor for _, p in pairs], [p.needed / bare.needed for bare, p in pairs]
+    away = [abs(v - 1 / c) for v in bounds], [abs(v - 1 / c) for v in ratios]
+    return Experiment(
+        "small_steps",
+        "Theorem 1",
+        "G tends to 1/c as ε tends to 0. (It follows from G; the paper does not say it.)",
+        f"{HERE}, c = {c}, ε = {listed(list(shares))} ρ/(nL)",
+        f"G = {listed(bounds)}, steps needed by {listed(ratios)}: both tend to {1 / c:g}.",
+        all(d == sorted(d, reverse=True) and d[-1] < 0.02 / c for d in away),
+        numbered(**{f"factor_{s}": v for s, v in zip(shares, bounds, strict=True)})
+        + numbered(**{f"ratio_{s}": v for s, v in zip(shares, ratios, strict=True)}),
+    )
+
+
+def loss_falls() -> Experiment:
+    box, cs = sigmoids(), (0.0, -0.5, -0.9)
+    heights = [SIGMOIDS.height(_walk(added, SIGMOIDS, box, c, 0.0, 50)) for c in cs]
+    rises = max(float(h.diff().max()) for h in heights)
+    return Experiment(
+        "loss_falls",
+        "Theorem 1",
+        "If γ is added to the iterate, no step raises the loss for c ≤ 0.",
+        f"{HERE}, ε = 0.5 ρ/(nL), c = {listed(list(cs))}: above 1 − ρ/(nLε) = {theorem_1.lowest_c(box):g}",
+        f"In 50 steps along one coordinate its sigmoid goes from {float(heights[0][0]):g} to "
+        f"{listed([float(h[-1]) for h in heights])}, and {'never' if rises <= 0 else 'not always'} up.",
+        rises <= 0,
+        numbered(
+            lowest_c=theorem_1.lowest_c(box), **{f"end_{c:g}": float(h[-1]) for c, h in zip(cs, heights, strict=True)}
+        ),
+    )
+
+
+# ---------------------------------------------------------------- Theorem 1, where the text says too much
+
+
+def printed_derivative() -> Experiment:
+    box, c, h = sigmoids(), 0.5, 1e-5
+    true = (theorem_1.factor(c + h, box) - theorem_1.factor(c - h, box)) / (2 * h)
+    right, printed = theorem_1.derivative(c, box), theorem_1.printed_derivative(c, box)
+    return Experiment(
+        "printed_derivative",
+        "Theorem 1, proof",
+        "G' has the denominator ((ρ/n − cLε/2) εc)².",
+        f"{HERE}, ε = 0.5 ρ/(nL), c = {c}",
+        f"Differences of G give {true:.5g}, the formula {printed:.5g}: {printed / true:.4g} times as much, and 1/ε² is "
+        f"{1 / box.step**2:.4g}. Without its ε² it gives {right:.5g}. The sign, all that the proof needs, is "
+        f"{'right' if printed * true > 0 else 'wrong'}.",
+        math.isclose(printed, true, rel_tol=1e-6),
+        numbered(differences=true, corrected=right, printed=printed, excess=printed / right, step=box.step),
+    )
+
+
+def longer_steps() -> Experiment:
+    box, c = sigmoids(1.5), 0.5
+    bare, p = points(1.5, (1.0, c))
+    interval = theorem_1.below_one(box)
+    low = math.inf if interval is None else interval[0]
+    grid = [i / 1000 for i in range(1, 1000)]
+    exact = all((theorem_1.factor(v, box) < 1) == (v > low) for v in grid)
+    return Experiment(
+        "longer_steps",
+        "Theorem 1",
+        "G > 1 for every c in (0, 1), if ε < ρ/(nL). Corollary 1 itself is true up to twice that.",
+        f"{HERE}, beyond the paper's range: ε = 1.5 ρ/(nL)",
+        f"G < 1 {'exactly' if exact else 'not only'} for c between {low:.4g} and 1: G({c}) = {p.factor:.4g}. The "
+        f"bound falls from {bare.enough:.4g} to {p.enough:.4g}, needed steps rise from {bare.needed} to {p.needed}; "
+        "a ratio of two bounds is not a ratio of costs.",
+        all(theorem_1.factor(v, box) > 1 for v in grid),
+        numbered(low=low, factor=p.factor, enough_bare=bare.enough, enough=p.enough)
+        + numbered(needed_bare=bare.needed, needed=p.needed, exact=exact),
+        within=not box.beyond,
+    )
+
+
+def far_below_zero() -> Experiment:
+    c = -31.0
+    most = math.floor(corollary_1.enough(VALLEY.gap(torch.tensor([0.5])), PIT)) + 1
+    bare, path = (_walk(added, VALLEY, PIT, each, 0.5, most) for each in (1.0, c))
+    needed = first_below(VALLEY.slope(path).abs().tolist(), PIT.target)
+    monotone = all(theorem_1.locally_monotone(VALLEY.height, t, PIT.limit) for t in path[:needed].tolist())
+    top = float(VALLEY.height(path).max())
+    return Experiment(
+        "far_below_zero",
+        "Theorem 1",
+        "For every c ≤ 0 SimBA fails: K_g = ∞.",
+        f"a valley from ½, ρ = {PIT.target}, ε = {PIT.step}, γ added to the iterate, c = {c:g}",
+        f"The layer's step of {(1 - c) * PIT.step:g} oversteps the valley, so STP keeps γ = 0, and the path is "
+        f"{'that' if torch.equal(bare, path) else 'not that'} of the bare loss: its supremum {top:g} is reached, the "
+        f"gradient is below ρ after {needed} steps. L is {'' if monotone else 'not '}locally monotone at every point "
+        f"before; the proof ends at c > {theorem_1.lowest_c(PIT):g}.",
+        needed is None,
+        numbered(needed=needed, top=top, lowest_c=theorem_1.lowest_c(PIT), monotone=monotone)
+        + numbered(same=torch.equal(bare, path)),
+    )
+
+
+def stationary_anyway() -> Experiment:
+    box, c = sigmoids(), -0.5
+    sizes = list(_gradients(c, box, 100))
+    needed, mirror = first_below(sizes, box.target), points()[1].needed
+    return Experiment(
+        "stationary_anyway",
+        "Theorem 1",
+        "For c ≤ 0 K_g = ∞, where K counts the steps to an expected gradient below ρ.",
+        f"{HERE}, ε = 0.5 ρ/(nL), γ added to the iterate, c = {c}",
+        f"The loss falls towards its infimum, and the gradient with it: from {sizes[0]:g} to "
+        f"{sizes[-1]:.2g} in 100 steps, and below ρ after {needed}, where c = {-c} takes {mirror}. A small "
+        "gradient does not tell success from failure.",
+        needed is None,
+        numbered(needed=needed, mirror=mirror, first=sizes[0], last=sizes[-1]),
+    )
+
+
+def local_monotonicity() -> Experiment:
+    places = [i / 64 * PIT.limit for i in range(-64, 65)]
+    fails = [not theorem_1.locally_monotone(HILL.height, t, PIT.limit) for t in places]
+    as_said = fails == [abs(t) < PIT.limit / 2 for t in places]
+    c = 0.5
+    rise = float(HILL.height(_walk(added, HILL, PIT, c, PIT.step / 4, 1)).diff())
+    return Experiment(
+        "local_monotonicity",
+        "Theorem 1, main text",
+        "A smooth bounded loss is enough; each step on g then climbs by one STP step of cε. (The appendix adds local "
+        "monotonicity.)",
+        f"a hill, ρ = {PIT.target}, β = ρ/(nL) = {PIT.limit:g}",
+        f"Local monotonicity fails {'exactly' if as_said else 'not just'} where |x_i| < β/2: around the very points "
+        f"that the corollary is about. There, from x = ε/4 with c = {c}, the attacker stays, the layer does not, and "
+        f"the loss falls by {-rise:.3g}.",
+        rise >= 0,
+        numbered(failing=sum(fails), places=len(places), as_said=as_said, rise=rise),
+    )
+
+
+def composition() -> Experiment:
+    box, steps, cs = sigmoids(), 40, (1.0, 0.5, 0.0, -0.5, -3.0)
+    paths, proofs = ([_walk(rule, SIGMOIDS, box, c, 0.0, steps) for c in cs] for rule in (seen, added))
+    same = all(torch.equal(path, paths[0]) for path in paths)
+    ends, claimed = (
+        [list(expected(SIGMOIDS.height(path), box.dimension))[-1] for path in each] for each in (paths, proofs)
+    )
+    return Experiment(
+        "composition",
+        "Theorem 1",
+        "SimBA on g moves by cε where SimBA on f moves by ε.",
+        f"{HERE}, ε = 0.5 ρ/(nL), γ made anew for each query, as the layer does; c = {listed(list(cs))}",
+        f"{'One path for every c' if same else 'Paths differ'}: after {steps} steps the expected loss is "
+        f"{listed([round(v, 4) for v in ends])}. The proof's recursion gives {listed([round(v, 4) for v in claimed])}.",
+        not same,
+        numbered(**{f"honest_{c:g}": v for c, v in zip(cs, ends, strict=True)})
+        + numbered(**{f"proof_{c:g}": v for c, v in zip(cs, claimed, strict=True)}),
+    )
+
+
+EXPERIMENTS = (
+    simba_is_stp,
+    steps_enough,
+    steps_needed,
+    factor,
+    small_steps,
+    loss_falls,
+    printed_derivative,
+    longer_steps,
+    far_below_zero,
+    stationary_anyway,
+    local_monotonicity,
+    composition,
+)

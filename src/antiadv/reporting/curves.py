@@ -1,0 +1,297 @@
+"""Rows to figures: what a store shows at a glance.
+
+    by_queries(rows)     robust accuracy as of every budget up to the run's, for attacks that stop at success
+    by_radius(rows)      robust accuracy at other radii, as far as the records tell
+    by_access(levels)    what a defence gains, by what its attacker may see
+    by_cost(rows)        how many times the queries it takes to fool the median sample
+
+A run tells of smaller budgets where success is sticky and no step depends on the budget (`STOPPING`). It tells of
+larger radii where the attack looks for the closest fooling image: how far that one is stands in the record. Below the
+run's own radius it does not, for such an attack stops at its first image inside. Others show a radius for each cell.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import TypeVar
+
+from antiadv import attacks, defences
+from antiadv.core.ball import Ball
+from antiadv.core.threat import Access
+from antiadv.evaluation.cell import Record
+from antiadv.reporting.figures import Figure, Panel, Series
+from antiadv.reporting.grid import join
+from antiadv.reporting.measures import Ratio, Share, right, search_judge_mismatch, share, standing
+from antiadv.reporting.table import Row, coarse, searched
+from antiadv.reporting.verdict import WHO, Level
+
+T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
+
+STOPPING = ("nes", "bandits", "square")
+POINTS = 32  # of a curve
+FARTHEST = 4.0  # times the run's radius
+APART = 1.25  # times: radii nearer than that make no curve
+LINES = 4  # defended ones in a panel
+ACCURACY = "robust accuracy, %"
+SAME = "The lines of a panel are of the same samples."
+BOUNDS = {"exactly": ("measured", "o"), "more": ("more than this", ">"), "less": ("less than this", "<")}
+
+_share = lru_cache(maxsize=4096)(share)  # curves ask for the same ones again and again
+
+
+# ---------------------------------------------------------------- queries
+
+
+def by_queries(rows: Sequence[Row]) -> list[Figure]:
+    """A figure for each attack, a panel for each network that was attacked both bare and defended."""
+    asked = [r for r in _ran(rows) if r.cell.threat.queries is not None and r.cell.attack.partition(":")[0] in STOPPING]
+    found = []
+    for attack, group in _groups(asked, lambda r: r.cell.attack):
+        fullest = _fullest(group, lambda r: (_network(r), r.defence, r.cell.threat.ball))
+        drawn = _chosen(fullest)
+        panels = []
+        names = _named(map(_network, drawn))
+        for (network, ball), mine in _groups(drawn, lambda r: (_network(r), r.cell.threat.ball)):
+            series = tuple(_series(_who(r), falling(r)) for r in _shared(mine))
+            if series:
+                panels.append(Panel(f"{names[network]}, {ball}", "queries", ACCURACY, series, log=True))
+        if panels:
+            caption = (
+                f"Samples that stand against {attack} as of every budget, from the records of the run with the whole "
+                f"budget, with 95 % intervals. {SAME} {_searched(drawn)}{_left_out(fullest, drawn)}"
+            )
+            name, title = f"queries-{_slug(attack)}", f"Robust accuracy against queries: {attack}"
+            found.append(Figure(name, title, caption, tuple(panels), _keys(drawn)))
+    return found
+
+
+def falling(row: Row) -> list[tuple[float, Share]]:
+    """The accuracy as of budgets up to the run's, evenly on a logarithmic scale: `measures.standing_by` for each."""
+    n, ball, most = len(row.records), row.cell.threat.ball, row.cell.threat.queries or 1
+    start = sum(map(right, row.records))
+    fell = sorted(r.queries for r in row.records if right(r) and not standing(r, ball))
+    budgets = sorted({round(most ** (i / (POINTS - 1))) for i in range(POINTS)})
+    return [(float(q), _share(start - bisect_right(fell, q), n)) for q in budgets]
+
+
+# ---------------------------------------------------------------- radius
+
+
+def by_radius(rows: Sequence[Row]) -> list[Figure]:
+    """A figure for each attack whose records, or whose cells at several radii, tell of more radii than one."""
+    found = []
+    for attack, group in _groups(_ran(rows), lambda r: r.cell.attack):
+        minimal = attacks.parse(attack).minimal
+        fullest = _fullest(group, lambda r: (_network(r), r.defence, r.cell.threat.ball, r.cell.threat.queries))
+        panels, used, names = [], list[Row](), _named(map(_network, fullest))
+        several = len({r.cell.threat.queries for r in fullest}) > 1
+        known = [
+            r for r in fullest if not (minimal and any(search_judge_mismatch(x, r.cell.threat.ball) for x in r.records))
+        ]
+        for (network, p, most), mine in _groups(_chosen(known), _setting):
+            lines = tuple((_widening if minimal else _sampled)(_shared(mine)))
+            if lines:
+                along = "Linf radius, in 1/255" if p == math.inf else "L2 radius"
+                budget = "any number of" if most is None else f"{most:,}"
+                title = f"{names[network]}, {budget} queries" if several else names[network]
+                panels.append(Panel(title, along, ACCURACY, lines))
+                used += mine
+        if panels:
+            how = "each sample's closest fooling image tells of every radius from the run's own on"
+            caption = (
+                f"Samples that stand against {attack}: {how if minimal else 'a cell for each radius'}, with 95 % "
+                f"intervals. {SAME} {_searched(used)}{_left_out(fullest, used)}"
+            )
+            name, title = f"radius-{_slug(attack)}", f"Robust accuracy against ε: {attack}"
+            found.append(Figure(name, title, caption, tuple(panels), _keys(used)))
+    return found
+
+
+def _setting(r: Row) -> tuple[tuple[str, str], float, int | None]:
+    """Where radii may be compared: on one network, in one norm, with one budget."""
+    return _network(r), r.cell.threat.ball.p, r.cell.threat.queries
+
+
+def _widening(group: Sequence[Row]) -> Iterator[Series]:
+    for r in group:
+        ball = r.cell.threat.ball
+        far = max((x.distance for x in r.records if not _stood(x)), default=0.0)
+        first, last = (ball.eps, FARTHEST * ball.eps) if ball.eps < math.inf else (0.0, far)
+        if last > first:
+            radii = [first + (last - first) * i / (POINTS - 1) for i in range(POINTS)]
+            yield _series(_who(r), [(_unit(ball) * e, _at(r, Ball(ball.p, e))) for e in radii])
+
+
+def _sampled(group: Sequence[Row]) -> Iterator[Series]:
+    for who, mine in _groups(group, _who):
+        radii = {r.cell.threat.ball.eps: r for r in mine if r.cell.threat.ball.eps < math.inf}
+        if radii and max(radii) >= APART * min(radii):
+            points = [(_unit(r.cell.threat.ball) * e, _at(r, r.cell.threat.ball)) for e, r in sorted(radii.items())]
+            yield dataclasses.replace(_series(who, points), kind="dots")
+
+
+def _stood(r: Record) -> bool:
+    return 2 * r.attacked_right > r.draws
+
+
+def _at(row: Row, ball: Ball) -> Share:
+    return _share(sum(standing(r, ball) for r in row.records), len(row.records))
+
+
+def _unit(ball: Ball) -> float:
+    return 255.0 if ball.p == math.inf else 1.0
+
+
+# ---------------------------------------------------------------- gains and costs
+
+
+def by_access(levels: Sequence[Level]) -> list[Figure]:
+    """A panel for each ball and each defence before several networks; those before one alone share a panel."""
+    wide = {d for d, group in _groups(levels, lambda part: part.defence) if len({_place(part) for part in group}) > 1}
+    panels, known = [], _named(map(_place, levels))
+    for (defence, ball), group in _groups(levels, lambda p: (p.defence if p.defence in wide else "", p.ball)):
+        names = [known[_place(part)] + ("" if defence else f" behind {part.defence}") for part in group]
+        places = {name: float(i) for i, name in enumerate(dict.fromkeys(names))}
+        series = []
+        for access in Access:
+            at = [(places[name], part.gain) for name, part in zip(names, group, strict=True) if part.access == access]
+            if at:
+                value, low, high = (tuple(100 * getattr(g, k) for _, g in at) for k in ("value", "low", "high"))
+                label = WHO[access].removeprefix("an attacker who ")
+                series.append(Series(label, value, tuple(y for y, _ in at), low, high, "dots", hue=access - 1))
+        title = f"{defence or 'others'}, {ball}"
+        panels.append(Panel(title, "gain, points", "", tuple(series), tuple(places), zero=0.0))
+    caption = (
+        "Robust accuracy behind the defence minus that of the bare network, in points, on the same samples: the worst "
+        "case of all attacks at each level of access, with 95 % intervals. Who knows the defence may also do what the "
+        "others do."
+    )
+    panels.sort(key=lambda panel: (panel.title.startswith("others"), -len(panel.names), -len(panel.series)))
+    return [Figure("access", "Gain by level of access", caption, tuple(panels))] if panels else []
+
+
+def _place(part: Level) -> tuple[str, str]:
+    return part.data, part.model
+
+
+def by_cost(rows: Sequence[Row]) -> list[Figure]:
+    """For attacks with a budget of queries: a panel for each, a line for each network and defence."""
+    asked = [r for r in rows if r.ratio is not None and r.cell.threat.queries is not None]
+    told = _fullest(asked, lambda r: (_network(r), r.defence, r.cell.attack, r.cell.threat))
+    panels, known = [], _named(map(_network, told))
+    for (attack, threat), group in _groups(told, lambda r: (r.cell.attack, r.cell.threat)):
+        names = tuple(f"{known[_network(r)]} {_who(r)}" for r in group)
+        ratios = [(float(i), r.ratio) for i, r in enumerate(group) if r.ratio is not None]
+        title = f"{attack}, {threat.ball}, {threat.queries:,} queries"
+        panels.append(Panel(title, "times the queries", "", tuple(_bounds(ratios)), names, log=True, zero=1.0))
+    caption = (
+        "The median number of queries it takes to fool a sample behind the defence, over that of the bare network, on "
+        "the same samples. A sample that stood is censored at what was spent on it (Kaplan and Meier); where more than "
+        "half of them stood, the ratio is only bounded."
+    )
+    caption += f" {_searched(told)}" if told else ""
+    return [Figure("cost", "Query cost ratio", caption, tuple(panels), _keys(told))] if panels else []
+
+
+def _bounds(ratios: Sequence[tuple[float, Ratio]]) -> Iterator[Series]:
+    for hue, (bound, (label, mark)) in enumerate(BOUNDS.items()):
+        at = [(ratio.value, place) for place, ratio in ratios if ratio.bound == bound]
+        if at:
+            yield Series(label, tuple(v for v, _ in at), tuple(p for _, p in at), kind="marks", mark=mark, hue=hue)
+
+
+# ---------------------------------------------------------------- shared
+
+
+def _groups(parts: Iterable[T], key: Callable[[T], K]) -> list[tuple[K, list[T]]]:
+    found: dict[K, list[T]] = {}
+    for part in parts:
+        found.setdefault(key(part), []).append(part)
+    return list(found.items())
+
+
+def _ran(rows: Iterable[Row]) -> list[Row]:
+    """Those whose attack ran."""
+    return [r for r in rows if r.robust is not None]
+
+
+def _fullest(rows: Iterable[Row], key: Callable[[Row], Hashable]) -> list[Row]:
+    """Of several cells for one place, such as other seeds and precisions, the one with the most behind it."""
+
+    def behind(r: Row) -> tuple[int, int, int]:
+        return r.cell.threat.queries or 0, len(r.records), -coarse(r.cell.precision)
+
+    return [max(group, key=behind) for _, group in _groups(rows, key)]
+
+
+def _chosen(rows: Sequence[Row]) -> list[Row]:
+    """Networks attacked bare and defended; of their defences the few that stand before the most networks."""
+    spread = Counter(d for (_, d), _ in _groups(rows, lambda r: (_network(r), r.defence)))
+    kept = []
+    for _, group in _groups(rows, _network):
+        found = sorted({r.defence for r in group} - {defences.BARE}, key=lambda d: (-spread[d], d))[:LINES]
+        if found and any(r.defence == defences.BARE for r in group):
+            kept += [r for d in (defences.BARE, *found) for r in group if r.defence == d]
+    return kept
+
+
+def _shared(rows: Sequence[Row]) -> list[Row]:
+    """Each with the samples alone that all have: half-run cells must not look better or worse than whole ones.
+
+    Nothing, where there is nothing to compare: no sample in common, or not both a bare row and a defended one.
+    """
+    common = set.intersection(*({x.sample for x in r.records} for r in rows))
+    if not common or len({r.cell.defence == defences.BARE for r in rows}) < 2:
+        return []
+    return [dataclasses.replace(r, records=[x for x in r.records if x.sample in common]) for r in rows]
+
+
+def _left_out(rows: Sequence[Row], drawn: Sequence[Row]) -> str:
+    """What a caption owes to who looks for a defence that is not drawn."""
+    networks, shown = set(map(_network, drawn)), {(_network(r), r.defence) for r in drawn}
+    lost = [r for r in rows if _network(r) in networks and (_network(r), r.defence) not in shown]
+    return f" Not drawn, but in the tables: {join(sorted({_who(r) for r in lost}))}." if lost else ""
+
+
+def _series(label: str, points: Sequence[tuple[float, Share]]) -> Series:
+    at, shares = tuple(x for x, _ in points), [found for _, found in points]
+    value, low, high = (tuple(round(100 * getattr(s, k), 3) for s in shares) for k in ("value", "low", "high"))
+    return Series(label, at, value, low, high)
+
+
+def _network(r: Row) -> tuple[str, str]:
+    return r.data, r.model
+
+
+def _named(networks: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
+    """A network by its name, and by its data too where that alone tells two apart."""
+    found = set(networks)
+    twice = Counter(model for _, model in found)
+    return {(data, model): f"{model} ({data})" if twice[model] > 1 else model for data, model in found}
+
+
+def _who(r: Row) -> str:
+    return "bare" if r.cell.defence == defences.BARE else f"behind {r.defence}"
+
+
+def _searched(rows: Iterable[Row]) -> str:
+    return searched(r.cell for r in rows)
+
+
+def _keys(rows: Iterable[Row]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(r.cell.key for r in rows))
+
+
+def _slug(said: str) -> str:
+    """
+    >>> _slug("fab:targets=9")
+    'fab-targets-9'
+    """
+    return re.sub(r"[^a-z0-9]+", "-", said.lower()).strip("-")

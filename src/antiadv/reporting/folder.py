@@ -1,0 +1,72 @@
+"""A document to a folder: one page that is complete by itself, and the same as files for other programs.
+
+    report.html · report.md · report.json        all of it
+    tables/NAME.csv · tables/NAME.tex            each table
+    figures/NAME-1.svg …                         each panel of each figure
+    gallery/01-before.png …                      the images
+
+Each file is written beside and renamed into place. `report.json` lists them all: what an earlier report has listed and
+this one has not is removed, and nothing else is touched.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from antiadv.core.errors import BadInput
+from antiadv.core.files import beside
+from antiadv.reporting.document import Document
+from antiadv.reporting.figures import alone, draw
+from antiadv.reporting.render.html_page import html
+from antiadv.reporting.render.markdown_page import markdown, pictures
+
+_OURS = re.compile(r"(tables|figures|gallery)/[\w-]+\.(csv|tex|svg|png)")
+
+
+def write(document: Document, folder: Path) -> list[Path]:
+    """The files written, the page first."""
+    made = files(document)
+    try:
+        for name in _listed(folder / "report.json") - made.keys():
+            (folder / name).unlink(missing_ok=True)
+        return [_put(folder / name, content) for name, content in made.items()]
+    except OSError as error:
+        raise BadInput(
+            f"the report cannot be written to {folder} ({error.strerror or error}); name another folder with --out."
+        ) from None
+
+
+def _listed(path: Path) -> set[str]:
+    """What an earlier report wrote into folders of its own; nothing, where there is none that can be read."""
+    try:
+        said = json.loads(path.read_text())["files"]
+        return {name for name in said if _OURS.fullmatch(name)}
+    except (OSError, ValueError, LookupError, TypeError):
+        return set()
+
+
+def files(document: Document) -> dict[str, bytes]:
+    """Their names and contents."""
+    drawn = draw(document.figures)
+    texts = {"report.html": html(document, drawn), "report.md": markdown(document)}
+    for sheet in document.sheets:
+        if sheet.lines:
+            texts |= {f"tables/{sheet.name}.csv": sheet.csv(), f"tables/{sheet.name}.tex": sheet.latex()}
+    texts |= {f"figures/{name}.svg": alone(element) for name, element in drawn.items()}
+    images = {
+        f"gallery/{name}": png
+        for place, exhibit in enumerate(document.gallery.exhibits, 1)
+        for name, png in pictures(exhibit, place).items()
+    }
+    listed = {"files": ["report.json", *texts, *images]}
+    texts["report.json"] = json.dumps(document.json() | listed, indent=1, ensure_ascii=False) + "\n"
+    # a ? for each byte of a folder's name that is no letter, such as one on an old disk
+    return {name: text.encode(errors="replace") for name, text in texts.items()} | images
+
+
+def _put(path: Path, content: bytes) -> Path:
+    with beside(path) as part:
+        part.write_bytes(content)
+    return path

@@ -1,0 +1,222 @@
+"""Images for a report: what an attack changed, and what the bare and the defended classifier say before and after.
+
+    kept(store)    from attacked images that a store holds (`antiadv evaluate --keep-images`)
+    made(n)        of a small run, here and now, on the images and a network that come with the package
+
+A store may come from a stranger, so `kept` loads no network and opens no file that a cell names. The answers are those
+of the records. The clean images come from the data sets that the caller names, or from the published sets imported on
+this machine, where their digest is the cell's. Nothing is chosen for its looks: the first samples of a cell that both
+classifiers get right, in their order.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+from torch import Tensor
+
+from antiadv import attacks, data, defences
+from antiadv.core import spec
+from antiadv.core.ball import Ball
+from antiadv.core.draws import Draws
+from antiadv.core.engine import Eager
+from antiadv.core.errors import AntiadvError, BadInput, reason
+from antiadv.data.dataset import Dataset
+from antiadv.evaluation import attack as attack_and_judge
+from antiadv.evaluation.cell import LOOKS, Cell, Record, make_threat
+from antiadv.evaluation.judge import predict_repeated
+from antiadv.evaluation.resources import Resources
+from antiadv.evaluation.shard import JUDGE
+from antiadv.evaluation.store import Store
+from antiadv.reporting.document import Answer, Exhibit, Gallery
+from antiadv.reporting.table import Row
+
+MODEL, DEFENCE, DATA = "compact:trades", "anti_adversary", "cifar10:test"
+TRIED = (("apgd:steps=20", "linf:8/255"), ("transfer:attack=(apgd:steps=20)", "linf:8/255"))
+MOST = 100  # images: more than anybody looks at, on a page that still opens
+EACH, AMONG = 4, 32  # so many of a cell with kept images, among so many
+
+
+def kept(store: Store, rows: Sequence[Row] = (), sets: Sequence[Dataset] = ()) -> Gallery:
+    """From the cells behind a defence whose images are kept; empty, and without a word, where there are none.
+
+    `rows` know what their networks, data and defences are called, where that is not what their cells say. `sets` are
+    data sets that the caller chose to open.
+    """
+    held = {cell: path for cell in store.cells() if (path := _images(store, cell)) is not None}
+    names = {row.cell.key: row for row in rows}
+    opened = {known.digest: known for known in sets}
+    found, reasons = list[Exhibit](), list[str]()
+    for cell, path in held.items():
+        said = names.get(cell.key, cell)
+        dice = f", seed {cell.seed}" if cell.seed else ""
+        how = f", searched in {cell.precision}" if cell.precision != "float32" else ""
+        on = f"{said.model} behind {said.defence}, {said.data}{dice}{how}"
+        try:
+            if cell.images not in opened:
+                opened[cell.images] = _published(cell)
+            found += _of_records(cell, path, opened[cell.images], store.read(cell), on)
+        except AntiadvError as error:
+            reasons.append(f"{cell.attack} on {on}: {str(error).removesuffix('.')}.")
+    about = (
+        f"The first {EACH} images of each cell that keeps its images, of those that the bare network (f) and the "
+        "defence (g) get right untouched. Answers are those stored with the images; of f the class alone is stored."
+    )
+    lost = "".join(f" Not shown, {reason}" for reason in reasons)
+    return Gallery(f"{about}{lost}" if held else "", tuple(found[:MOST]))
+
+
+def _images(store: Store, cell: Cell) -> Path | None:
+    """The first file of attacked images, of a cell that has a defence."""
+    return None if cell.defence == defences.BARE else min(store.folder(cell).glob("*.safetensors"), default=None)
+
+
+def _published(cell: Cell) -> Dataset:
+    """The set of a cell by its published name, as imported here. A path that the cell names is not opened."""
+    if "path" in spec.read(cell.data, data.DATASETS, "data set").options:
+        raise BadInput("files that a store names are not opened; name its images with --data, if you trust them")
+    try:
+        found = data.load(data.canonical(cell.data))
+    except BadInput as error:
+        raise BadInput(f"its images are not at hand ({error}); name them with --data") from error
+    if found.digest != cell.images:
+        raise BadInput(
+            f"{found.name} has other images here than those that were attacked; name the right ones with --data"
+        )
+    return found
+
+
+def _of_records(cell: Cell, path: Path, clean: Dataset, records: Sequence[Record], on: str) -> list[Exhibit]:
+    ids, z = _kept_images(path)
+    by_sample = {r.sample: r for r in records}
+    x = clean.images(ids)
+    if x.shape != z.shape:
+        size, due = (" x ".join(map(str, images.shape[1:])) for images in (z, x))
+        raise BadInput(f"{path.name} holds images of {size}, and those of {clean.name} are {due}; delete it")
+    found = list[Exhibit]()
+    for i, sample in enumerate(ids.tolist()):
+        r = by_sample.get(sample)
+        if r is not None and r.clean == r.base_clean == r.label and len(found) < EACH:
+            answers = {"f": (_said(clean, r, r.base_clean), _said(clean, r, r.base_attacked))}
+            answers["g"] = (
+                _said(clean, r, r.clean, r.clean_confidence),
+                _said(clean, r, r.attacked, r.attacked_confidence),
+            )
+            found.append(_exhibit(cell, on, sample, clean.called(r.label), x[i], z[i], answers))
+    return found
+
+
+def _kept_images(path: Path) -> tuple[Tensor, Tensor]:
+    """The first samples of a file and their attacked images, checked as far as can be without the clean ones."""
+    try:
+        read = load_file(path)
+        ids, z = read["samples"][:AMONG], read["images"][:AMONG]
+    except Exception as error:  # a damaged file fails in many ways: OSError, SafetensorError, KeyError, IndexError …
+        raise BadInput(f"{path.name} cannot be read as images ({reason(error)}); delete it and run again") from None
+    fits = ids.dtype == torch.int64 and ids.dim() == 1 and z.dim() == 4 and len(z) == len(ids) and z.is_floating_point()
+    if not fits or not z.float().isfinite().all():
+        raise BadInput(f"{path.name} holds no images with their samples; delete it and run again")
+    return ids, z.float()
+
+
+def _said(clean: Dataset, record: Record, label: int, confidence: float | None = None) -> Answer:
+    return Answer(clean.called(label), confidence, label == record.label)
+
+
+def made(n: int, resources: Resources | None = None) -> Gallery:
+    """n images, each attacked with the layer's gradients and then by going round it."""
+    if not 1 <= n <= MOST:
+        raise BadInput(f"a gallery shows 1 to {MOST} images; found {n}.")
+    resources = Resources("cpu") if resources is None else resources
+    images = resources.data(DATA)
+    ids = _right(resources, images, n)
+    found = []
+    for text, threat in TRIED:
+        asked = make_threat(threat, attacks.parse(text))
+        cell = Cell(DATA, images.digest, MODEL, resources.weights(MODEL), DEFENCE, text, asked, range(n))
+        defended = resources.defended(MODEL, DEFENCE)
+        z = attack_and_judge(defended, images.images(ids), images.labels(ids), text, asked.ball, ids=ids).images
+        found.append(list(_exhibits(resources, cell, f"{MODEL} behind {DEFENCE}, {DATA}", images, ids, z)))
+    about = (
+        f"The first {n} images of {DATA} that `{MODEL}` (f) and the same behind `{DEFENCE}` (g) get right, each "
+        f"attacked twice through g in {TRIED[0][1]}: by `{TRIED[0][0]}`, which follows the gradients of g, and by "
+        f"`{TRIED[1][0]}`, which follows those of f. Run for this page, and no part of the numbers above."
+    )
+    return Gallery(about, tuple(exhibit for pair in zip(*found, strict=True) for exhibit in pair))
+
+
+def _right(resources: Resources, data: Dataset, n: int) -> Tensor:
+    """The first n samples that both classifiers get right."""
+    found = list[int]()
+    for start in range(0, len(data), 2 * n):
+        ids = torch.arange(start, min(start + 2 * n, len(data)))
+        x, y = data.images(ids), data.labels(ids)
+        f, g = (_odds(resources, MODEL, side, x, ids).argmax(1) == y for side in (defences.BARE, DEFENCE))
+        found += ids[f & g].tolist()
+        if len(found) >= n:
+            break
+    return torch.tensor(found[:n])
+
+
+def _odds(
+    resources: Resources, model: str, defence: str, x: Tensor, ids: Tensor, seed: int = 0, looks: int = LOOKS
+) -> Tensor:
+    """Probabilities as the judge sees them: over several looks where the defence rolls dice."""
+    here = resources.device
+    dice = Draws.of(seed, ids.to(here)).fold(JUDGE)
+    seen = predict_repeated(resources.defended(model, defence), x.to(here), Eager(), dice, looks)
+    return seen.scores.double().softmax(2).mean(0).cpu()
+
+
+def _exhibits(resources: Resources, cell: Cell, on: str, data: Dataset, ids: Tensor, z: Tensor) -> Iterator[Exhibit]:
+    x, y = data.images(ids), data.labels(ids)
+
+    def asked(side: str) -> list[Tensor]:
+        return [_odds(resources, cell.model, side, images, ids, cell.seed, cell.looks) for images in (x, z)]
+
+    odds = {"f": asked(defences.BARE), "g": asked(cell.defence)}
+    for i, label in enumerate(y.tolist()):
+        answers = {
+            who: (_answer(data, before[i], label), _answer(data, after[i], label))
+            for who, (before, after) in odds.items()
+        }
+        yield _exhibit(cell, on, int(ids[i]), data.called(label), x[i], z[i], answers)
+
+
+def _exhibit(
+    cell: Cell, on: str, sample: int, truth: str, x: Tensor, z: Tensor, answers: dict[str, tuple[Answer, Answer]]
+) -> Exhibit:
+    d, ball = z - x, cell.threat.ball
+    most_moved = d.abs().max().item()
+    factor = 0.5 / most_moved if most_moved > 0 else 1.0
+    return Exhibit(
+        sample=sample,
+        truth=truth,
+        attack=cell.attack,
+        on=on,
+        before=_png(x),
+        change=_png(0.5 + factor * d),
+        after=_png(z),
+        factor=factor,
+        distance=str(Ball(ball.p, float(f"{ball.distance(x[None], z[None])[0]:.3g}"))),
+        answers=answers,
+    )
+
+
+def _answer(data: Dataset, odds: Tensor, truth: int) -> Answer:
+    k = int(odds.argmax())
+    return Answer(data.called(k), float(odds[k]), k == truth)
+
+
+def _png(x: Tensor) -> bytes:
+    """As it is, pixel for pixel; one channel is grey."""
+    pixels = (x.clamp(0, 1) * 255).round().byte().permute(1, 2, 0).numpy()
+    out = io.BytesIO()
+    Image.fromarray(np.squeeze(pixels, 2) if pixels.shape[2] == 1 else pixels).save(out, "png", optimize=True)
+    return out.getvalue()

@@ -1,0 +1,1 @@
+"""Renderers: the same table as Markdown, HTML, LaTeX or CSV."""

@@ -1,0 +1,254 @@
+"""The judge believes no attack: what comes back is put into the box, what is no number is refused, what lies
+outside the ball has fooled nobody, and an attack cannot reach the facts it is judged by."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor
+
+import antiadv
+from antiadv import L2, Linf
+from antiadv.attacks.survivors import Survivors
+from antiadv.core.engine import Eager
+from antiadv.core.errors import BadInput
+from antiadv.core.threat import Access, Threat
+from antiadv.defences.small_noise import SmallNoise
+from antiadv.evaluation.judge import Predictions, _confidences, tidy
+from antiadv.evaluation.shard import attack_and_judge
+from tests.engine.probes import Odd, same
+from tests.toys import halfspace
+
+TOY = halfspace(math.inf, n=6, distance=0.1)
+
+
+def across(x: Tensor, y: Tensor, by: float) -> Tensor:
+    """Straight over the boundary."""
+    return x - by * (1.0 - 2.0 * y).view(-1, 1, 1, 1) * TOY.model.w.sign()
+
+
+def judged(do, ball=Linf(0.125)):
+    return antiadv.attack(TOY.model, TOY.x, TOY.y, Odd(do), ball)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_what_is_no_number_is_refused_and_named(value: float):
+    def attack(oracle, x, y, ball, draws):
+        z = across(x, y, 0.12)
+        z[1, 0, 0, 0] = value  # one pixel of one image
+        return z
+
+    with pytest.raises(BadInput, match="sample 1"):
+        judged(attack)
+
+
+def test_images_outside_the_box_are_judged_inside_it():
+    outcome = judged(lambda oracle, x, y, ball, draws: across(x, y, 5.0), Linf(1.0))
+    assert outcome.images.min() == 0
+    assert outcome.images.max() == 1
+    assert max(r.distance for r in outcome.records) <= 1
+
+
+def test_an_image_outside_the_ball_has_fooled_nobody():
+    far = judged(lambda oracle, x, y, ball, draws: across(x, y, 0.13))
+    assert [r.attacked != r.label for r in far.records] == [True] * 6
+    assert not far.fooled.any()
+    assert far.robust_accuracy == 1
+    assert [r.distance for r in far.records] == pytest.approx([0.13] * 6)
+    assert judged(lambda oracle, x, y, ball, draws: across(x, y, 0.125)).fooled.all()
+
+
+def test_the_distance_is_measured_in_the_norm_of_the_threat():
+    z = TOY.x + 0.01
+    outcome = judged(lambda oracle, x, y, ball, draws: z, L2(1.0))
+    assert [r.distance for r in outcome.records] == pytest.approx([0.01 * math.sqrt(48)] * 6, rel=1e-5)
+
+
+def test_an_attack_cannot_reach_the_facts():
+    def vandal(oracle, x, y, ball, draws):
+        z = across(x, y, 0.5)
+        x.copy_(z)  # "it was never moved"
+        y.fill_(3)
+        draws.keys.fill_(0)
+        return z
+
+    x, y = TOY.x.clone(), TOY.y.clone()
+    outcome = judged(vandal)
+    assert not outcome.fooled.any()
+    assert [r.label for r in outcome.records] == TOY.y.tolist()
+    assert min(r.distance for r in outcome.records) > 0.4
+    assert same(TOY.x, x)
+    assert same(TOY.y, y)
+
+
+def test_what_an_attack_spent_is_read_from_the_ledger():
+    def ask(oracle, x, y, ball, draws):
+        oracle.labels(x)
+        rows = torch.tensor([1, 3])
+        oracle[rows].labels(x[rows].repeat_interleave(2, 0))
+        return x
+
+    assert [r.queries for r in judged(ask).records] == [1, 3, 1, 3, 1, 1]
+    assert [r.gradients for r in judged(ask).records] == [0] * 6
+
+
+def test_images_of_another_shape_are_refused():
+    with pytest.raises(BadInput, match=r"images like x, \(6, 3, 4, 4\); found \(1, 3, 4, 4\)"):
+        judged(lambda oracle, x, y, ball, draws: x[:1])
+
+
+def test_a_float64_answer_is_judged_as_the_images_are():
+    outcome = judged(lambda oracle, x, y, ball, draws: across(x, y, 0.12).double())
+    assert outcome.images.dtype == torch.float32
+    assert outcome.fooled.all()
+
+
+def test_tidy_is_idempotent_and_keeps_good_images():
+    dice = torch.Generator().manual_seed(0)
+    x, z = torch.rand(5, 2, 3, generator=dice), torch.rand(5, 2, 3, generator=dice) * 2 - 0.5
+    ids = torch.arange(5)
+    once = tidy(x, z, ids)
+    assert same(tidy(x, once, ids), once)
+    assert same(tidy(z.clamp(0, 1), x, ids), x)
+
+
+@dataclass(frozen=True)
+class Rough(Eager):
+    """Passes in a precision that rounds scores up for the second class: it takes some images for fallen too early."""
+
+    bias: float = 0.01
+
+    def scores(self, model, z, *, draws=None):
+        s = super().scores(model, z, draws=draws)
+        return s + self.bias * torch.eye(s.shape[1])[1]
+
+    def judge(self, model) -> Eager:
+        return Eager(self.batch)
+
+
+class Near(Odd):
+    """One that looks for the closest image."""
+
+    minimal = True
+
+
+def test_a_sample_on_which_search_and_judge_part_is_searched_again_in_the_judges_precision():
+    asked = []
+
+    def attack(oracle, x, y, ball, draws):
+        """Creeps towards the boundary until a label changes."""
+        asked.append(len(x))
+        z, step = x.clone(), 0.0
+        while oracle.left().min() > 0 and (still := oracle.labels(z) == y).any():
+            step += 0.004
+            z[still] = across(x, y, step)[still]
+        return z
+
+    def run(engine, ball=Linf(0.125), kind=Odd):
+        asked.clear()
+        threat, ids = Threat(ball, Access.LABELS, 100), torch.arange(len(TOY.x))
+        return attack_and_judge(TOY.model, kind(attack), threat, TOY.x, TOY.y, ids, 0, engine)
+
+    _, plain, receipt = run(Eager())
+    assert receipt.again == 0
+    assert asked == [6]
+    _, found, receipt = run(Rough())
+    assert 0 < receipt.again < 6, "of one class they part, of the other not"
+    assert asked == [6, receipt.again]
+    assert receipt.agreement == pytest.approx(1 - receipt.again / 12)
+    for rough, exact in zip(found, plain, strict=True):
+        assert rough.attacked == exact.attacked != rough.label
+    again = [r for r, exact in zip(found, plain, strict=True) if r == exact]
+    assert len(again) >= receipt.again, "what is recorded is the second search alone, with its queries"
+    _, _, receipt = run(Rough(), Linf(0.01))
+    assert receipt.again == 0, "outside the ball nothing was claimed"
+    _, found, receipt = run(Rough(), Linf(0.01), Near)
+    assert 0 < receipt.again < 6, "but by who minimises the distance: it is read at other radii"
+    assert [(r.attacked, r.distance) for r in found] == [(r.attacked, r.distance) for r in plain]
+
+
+@pytest.mark.parametrize(("kind", "second"), [(Odd, []), (Near, [3])])
+def test_a_search_that_heard_the_judge_and_went_on_is_not_made_again(kind, second):
+    """It spends its budget where the engine takes three images for fallen: told that they are not, it had its chance.
+    One that looks for the closest image walked along the wrong edge all the same."""
+    asked = []
+
+    def attack(oracle, x, y, ball, draws):
+        asked.append(len(x))
+        live, z = Survivors(oracle, x, y, draws), across(x, y, 0.0999)
+        while len(live):
+            live.offer(across(live.x, live.y, 0.0999), oracle[live.rows].scores(z[live.rows]))
+        return live.images()
+
+    def run(engine):
+        asked.clear()
+        threat, ids = Threat(Linf(0.125), Access.SCORES, 5), torch.arange(len(TOY.x))
+        return attack_and_judge(TOY.model, kind(attack), threat, TOY.x, TOY.y, ids, 0, engine)
+
+    _, plain, _ = run(Eager())
+    _, found, receipt = run(Rough())
+    assert asked == [6, *second]
+    assert receipt.again == sum(second)
+    assert receipt.checks == (0 if second else 15), "of three samples each of five images"
+    assert receipt.agreement == pytest.approx(1 - 3 / 12)
+    assert found == plain, "all of them stand, at the price of the whole budget"
+
+
+def test_an_image_found_after_one_that_was_refused_is_searched_again():
+    """What it heard was said of another image."""
+    asked = []
+
+    def attack(oracle, x, y, ball, draws):
+        asked.append(len(x))
+        z = across(x, y, 0.0998)
+        live = Survivors(oracle, x, y, draws)
+        live.offer(z, oracle.scores(z))
+        return across(x, y, 0.0999)
+
+    threat, ids = Threat(Linf(0.125), Access.SCORES, 5), torch.arange(len(TOY.x))
+    _, _, receipt = attack_and_judge(TOY.model, Odd(attack), threat, TOY.x, TOY.y, ids, 0, Rough())
+    assert asked == [6, 3]
+    assert receipt.again == 3
+
+
+def test_after_a_second_search_the_judge_looks_as_often_as_before():
+    tries = iter((0.0999, 0.12))
+
+    def attack(oracle, x, y, ball, draws):
+        return across(x, y, next(tries))
+
+    g, threat = SmallNoise(TOY.model, 0.0), Threat(Linf(0.125), Access.LABELS)
+    _, found, receipt = attack_and_judge(g, Odd(attack), threat, TOY.x, TOY.y, torch.arange(6), 0, Rough(), looks=3)
+    assert 0 < receipt.again < 6, "only of one class was the first image taken for fallen"
+    assert sorted(r.attacked_right for r in found) == [0] * receipt.again + [3] * (6 - receipt.again)
+    assert {(r.draws, r.clean_right) for r in found} == {(3, 3)}
+
+
+def test_a_second_search_brings_its_own_bill():
+    """Each sample pays for itself here, so that the first search of those in doubt was a shorter one."""
+
+    def attack(oracle, x, y, ball, draws):
+        z, step, still = x.clone(), 0.0, torch.arange(len(x))
+        while len(still := still[oracle[still].labels(z[still]) == y[still]]):
+            step += 0.004
+            z[still] = across(x, y, step)[still]
+        return z
+
+    def run(engine):
+        threat, ids = Threat(Linf(0.125), Access.LABELS, 100), torch.arange(len(TOY.x))
+        return attack_and_judge(TOY.model, Odd(attack), threat, TOY.x, TOY.y, ids, 0, engine)
+
+    _, plain, _ = run(Eager())
+    _, found, receipt = run(Rough())
+    doubtful = [r for r in found if r.label == 0]
+    assert len(doubtful) == receipt.again == 3
+    assert doubtful == [r for r in plain if r.label == 0]
+
+
+def test_confidences_are_means_of_probabilities():
+    seen = Predictions(torch.tensor([[[4.0, 0.0]], [[0.0, 0.0]]]), torch.tensor([0]), torch.tensor([False]))
+    (top,), (truth,) = _confidences(seen, torch.tensor([0]))
+    assert top == truth == pytest.approx((0.98201 + 0.5) / 2, abs=1e-3)

@@ -1,0 +1,289 @@
+"""A trial takes samples in rounds that fit its time, gives every row the same ones, and shows itself."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Sequence
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import antiadv
+from antiadv.core.errors import BadInput, BadSpec
+from antiadv.core.threat import Access
+from antiadv.defences import wrap
+from antiadv.reporting import trial
+from antiadv.reporting.trial import AVERAGED, FIRST, QUERIES, Verdict, battery, cost, rounds, scaled, temperature
+from tests.toys import Spy, halfspace, small_net
+
+
+class Clock:
+    """A clock that goes `fixed` seconds for every round and `pace` for every sample run."""
+
+    def __init__(self, pace: float, fixed: float = 0.0) -> None:
+        self.now, self.pace, self.fixed = 100.0, pace, fixed
+        self.sizes: list[int] = []
+        self.seen: list[int] = []
+
+    def run(self, ids: Sequence[int]) -> None:
+        self.sizes.append(len(ids))
+        self.seen += ids
+        self.now += self.fixed + self.pace * len(ids)
+
+
+def timed(n: int, seconds: float, pace: float, fixed: float = 0.0) -> Clock:
+    clock = Clock(pace, fixed)
+    assert rounds(range(n), seconds, clock.run, lambda: clock.now) == len(clock.seen)
+    assert clock.seen == list(range(len(clock.seen)))
+    return clock
+
+
+def test_rounds_grow_and_end_with_the_samples():
+    assert timed(50, 1000, 1).sizes == [8, 16, 26]
+    assert timed(5, 1000, 1).sizes == [5]
+    assert timed(50, 1000, 0).sizes == [8, 16, 26]  # a clock too coarse to tell
+    assert timed(0, 1000, 1).sizes == []
+    assert timed(50, float("inf"), 1).sizes == [8, 16, 26]
+
+
+def test_a_round_that_will_not_fit_is_cut_or_left():
+    assert timed(500, 60, 1).sizes == [8, 16, 31]  # 36 s are left: 31 samples at 1.15 s
+    assert timed(500, 30, 1).sizes == [8, 16]  # 6 s are left: not worth a start
+    assert timed(500, 3, 1).sizes == [FIRST]  # the first always runs
+    assert timed(12, 12.5, 1).sizes == [8]  # 4.5 s are left for 4 samples: they fit only without slack
+
+
+def test_a_round_smaller_than_the_last_is_not_taken_for_as_quick_a_sample():
+    """10 s a round and 2 a sample: 26 s and 42 s; of 90 s 22 are left, in which 4 samples could run, but not 8."""
+    assert timed(500, 90, 2, fixed=10).sizes == [8, 16]
+    assert timed(500, 110, 2, fixed=10).sizes == [8, 16, 13]  # 42 s are left: 13 samples take 36
+
+
+@pytest.mark.parametrize("pace", [0.01, 0.3, 1.0, 7.0])
+@pytest.mark.parametrize("fixed", [0.0, 3.0, 10.0, 40.0])
+@pytest.mark.parametrize("seconds", [30, 60, 97, 150, 300])
+def test_a_steady_machine_is_never_late(pace: float, fixed: float, seconds: float):
+    clock = timed(100_000, seconds, pace, fixed)
+    assert clock.now - 100 <= max(seconds, fixed + FIRST * pace) + 1e-9
+
+
+def test_a_trial_needs_time():
+    for seconds in (0, -1, float("nan")):
+        with pytest.raises(BadInput, match="needs some time"):
+            rounds(range(3), seconds, lambda ids: None)
+
+
+class Twice(Spy):
+    """A defence that says how it is undone, once for each norm."""
+
+    adaptive = ("transfer:attack=(apgd:loss=dlr,targets=9)", "bpda:attack=fab", "rays:steps=7")
+
+
+def test_the_battery_climbs_the_levels_of_access():
+    layer = antiadv.AntiAdversary(small_net())
+    found = battery(antiadv.L2(0.5), layer)
+    assert [a for a, _ in found] == ["square", "apgd", "transfer:attack=apgd", "bpda:attack=apgd", "pseudo_label"]
+    assert [t.access for _, t in found] == [Access.SCORES, Access.GRADIENTS, *[Access.INTERNALS] * 3]
+    assert [t.queries for _, t in found] == [QUERIES, None, None, None, None]
+    assert battery(antiadv.L2(0.5), layer, 50)[0][1].queries == 50
+
+
+def test_the_battery_runs_what_a_defence_names_in_its_norm():
+    layer = Twice(small_net())
+    assert [a for a, _ in battery(antiadv.Linf(0.5), layer)][3:] == ["bpda:attack=fab", "rays:steps=7"]
+    assert [a for a, _ in battery(antiadv.L2(0.5), layer)][3:] == ["bpda:attack=fab"]
+
+
+def test_the_battery_averages_dice_out():
+    noise = wrap("small_noise", small_net())
+    assert [a for a, _ in battery(antiadv.L2(0.5), noise)] == ["square", "apgd", "transfer:attack=apgd", AVERAGED]
+    noise.adaptive = ("pgd",)
+    assert battery(antiadv.L2(0.5), noise)[-1][0] == "eot:attack=(pgd),samples=10"
+
+
+def images(n: int = 24) -> Tensor:
+    return torch.rand((n, 3, 8, 8), generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture(scope="module")
+def found() -> Verdict:
+    net, x = small_net(), images()
+    return antiadv.verdict(net, x, net(x).argmax(1), ball=antiadv.Linf(1 / 255), queries=20, minutes=600)
+
+
+def test_a_verdict_on_a_model_in_hand(found: Verdict):
+    assert [(r.cell.attack.split(":")[0], r.cell.defence) for r in found.rows] == [
+        (a, d) for a in ("square", "apgd", "transfer", "bpda", "pseudo_label") for d in ("none", "anti_adversary")
+    ]
+    assert {r.robust.n for r in found.rows} == {found.samples} == {24}
+    assert [r.sample for r in found.rows[-1].records] == list(range(24))
+    assert found.sentence.startswith("On Sequential, anti_adversary cannot be judged"), "nothing of it fell"
+    assert (found.cost.forwards, found.cost.backwards) == (3, 2)
+    assert found.cost.bare_ms > 0
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        found.samples = 3  # type: ignore[misc]
+
+
+def test_a_verdict_on_what_falls():
+    toy = halfspace(math.inf, n=4)
+    found = antiadv.verdict(toy.model, toy.x, toy.y, ball=antiadv.Linf(1.2 * toy.distance), queries=5)
+    assert found.sentence.startswith("On Halfspace, anti_adversary gains ")
+    assert "against an attacker who knows the defence" in found.sentence
+
+
+def test_a_verdict_says_at_once_that_the_network_guesses_or_that_images_are_dark():
+    net, x = small_net(), images()
+    y = (net(x).argmax(1) + 1) % 10
+    with pytest.warns(UserWarning, match="near_chance"):
+        made = antiadv.verdict(net, x, y, ball=antiadv.Linf(1 / 255), queries=5)
+    assert [flag.name for flag in made.flags][:1] == ["near_chance"]
+    assert [flag.name for flag in made.flags].count("near_chance") == 1
+    assert "no more than a guess" in made.sentence
+    with pytest.warns(UserWarning, match="narrow_range"):
+        made = antiadv.verdict(net, x / 255, net(x / 255).argmax(1), ball=antiadv.Linf(1 / 255), queries=5)
+    assert "narrow_range" in [flag.name for flag in made.flags]
+
+
+def test_a_verdict_equals_the_attacks_it_is_made_of(found: Verdict):
+    net, x = small_net(), images()
+    alone = antiadv.attack(net, x, net(x).argmax(1), "apgd", antiadv.Linf(1 / 255))
+    assert list(found.rows[2].records) == alone.records
+
+
+def test_a_verdict_shows_itself(found: Verdict):
+    text = str(found)
+    assert text.startswith("| model | defence |")
+    assert text.rstrip().endswith(found.sentence)
+    assert str(found.cost) in text
+    assert f"The bare one, scaled by a fitted temperature, has {found.scaled}." in text
+    html = found._repr_html_()
+    assert html.count("<tr>") == 11
+    said = json.loads(json.dumps(found.json()))
+    assert said["verdict"] == [found.sentence]
+    assert (said["samples"], said["cost"]["forwards"]) == (24, 3)
+    assert "command" not in said["rows"][0]
+
+
+def test_names_are_escaped_in_html(found: Verdict):
+    class Plain(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.flatten(1)[:, :4]
+
+    Plain.__name__ = "<script>"
+    net = Plain().eval()
+    x = images(2)
+    made = antiadv.verdict(net, x, net(x).argmax(1), queries=5, minutes=600)
+    assert "<script>" not in made._repr_html_()
+    assert "&lt;script&gt;" in made._repr_html_()
+
+
+def test_a_defence_in_hand():
+    net, x = small_net(), images(4)
+    made = antiadv.verdict(net, x, net(x).argmax(1), Spy(net), ball=antiadv.Linf(1 / 255), queries=10)
+    assert {r.cell.defence for r in made.rows} == {"none", "Spy"}
+    assert [r.gain.value for r in made.rows if r.gain] == [0, 0, 0, 0]
+    assert (made.cost.forwards, made.cost.backwards) == (1, 0)
+    assert made.flags == []
+    assert made.scaled is None
+    assert made.json()["scaled"] is None
+    assert "fitted temperature" not in str(made)
+    with pytest.raises(BadInput, match="does not wrap this model"):
+        antiadv.verdict(net, x, net(x).argmax(1), Spy(small_net()))
+
+
+def test_a_randomised_defence_meets_the_mean_of_its_dice():
+    toy = halfspace(math.inf, n=3)
+    ball = antiadv.Linf(1.2 * toy.distance)
+    made = antiadv.verdict(toy.model, toy.x, toy.y, "small_noise", ball=ball, queries=5)
+    assert made.rows[-1].cell.attack.startswith("eot")
+    assert made.report.levels[-1].access == Access.INTERNALS
+    assert "eot" in made.sentence.partition("knows the defence")[2]
+
+
+def test_bad_input_is_said_at_the_door():
+    net, x = small_net(), images(3)
+    y = net(x).argmax(1)
+    with pytest.raises(BadInput, match="Pass at least one"):
+        antiadv.verdict(net, x[:0], y[:0])
+    with pytest.raises(BadInput, match=r"one per image \(3\); found .* \(2,\)"):
+        antiadv.verdict(net, x, y[:2])
+    with pytest.raises(BadInput, match="in a tensor"):
+        antiadv.verdict(net, x, y.tolist())
+    with pytest.raises(BadInput, match=r"in a tensor.*found NoneType"):
+        antiadv.verdict(net, x, None)  # type: ignore[arg-type]
+    with pytest.raises(BadInput, match="lie where the classifier does, on meta; found them on cpu"):
+        antiadv.verdict(small_net().to("meta"), x, y)
+    with pytest.raises(BadSpec, match="found 'linf:8/255'"):
+        antiadv.verdict(net, x, y, ball="linf:8/255")
+    with pytest.raises(BadInput, match="name one"):
+        antiadv.verdict(net, x, y, "none")
+    with pytest.raises(BadInput, match="needs some time"):
+        antiadv.verdict(net, x, y, minutes=0)
+    with pytest.raises(BadInput, match="number of minutes; found '5'"):
+        antiadv.verdict(net, x, y, minutes="5")  # type: ignore[arg-type]
+
+
+def test_the_cost_of_an_answer():
+    net = small_net()
+    found = cost(net, antiadv.AntiAdversary(net, steps=4), images(4))
+    assert (found.forwards, found.backwards) == (5, 4)
+    assert "costs 5 forward and 4 backward passes" in str(found)
+
+
+def test_the_temperature_is_the_one_the_labels_were_drawn_at():
+    """Scores (a, 0) with a share of right answers of 0.8 everywhere: T = a / log 4."""
+    s, y = torch.tensor([[6.0, 0.0]]), torch.tensor([0] * 8 + [1] * 2)
+    assert temperature(s.repeat(100_000, 1), y.repeat(10_000)) == pytest.approx(6 / math.log(4), rel=1e-3)
+    few = temperature(s.repeat(10, 1), y)  # what ten samples say weighs three times as much as the prior, T = 1
+    assert math.log(few) == pytest.approx(0.75 * math.log(6 / math.log(4)), rel=0.1)
+
+
+@pytest.mark.parametrize("gap", [1.0, 4.0, 20.0])
+def test_a_few_right_answers_do_not_ask_for_certainty(gap: float):
+    t = temperature(torch.tensor([[gap, 0.0]]).repeat(20, 1), torch.zeros(20, dtype=torch.int64))
+    assert 0.1 < t <= 1
+
+
+class Sure(nn.Module):
+    """Says 6 for class 0 and 0 for class 1, whatever it sees."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.new_tensor([6.0, 0.0]).repeat(len(x), 1)
+
+
+def test_scaling_mends_a_classifier_that_is_too_sure():
+    y = torch.tensor([0] * 1600 + [1] * 400)  # as many of each kind at even as at odd places
+    found = scaled(Sure().eval(), images(2000), y, batch=700)
+    assert found is not None
+    assert found.error == pytest.approx(0, abs=2e-3)
+    assert found.loss == pytest.approx(-(0.8 * math.log(0.8) + 0.2 * math.log(0.2)), rel=1e-4)
+    assert (found.accuracy, found.n) == (0.8, 2000)
+    assert scaled(Sure().eval(), images(19), y[:19]) is None
+
+
+def test_one_wrong_answer_that_the_other_half_never_saw_is_no_catastrophe():
+    """The half without it would fit T = 0 by itself, and be infinitely wrong about the other."""
+    y = torch.zeros(40, dtype=torch.int64)
+    y[7] = 1
+    found = scaled(Sure().eval(), images(40), y)
+    assert found is not None
+    assert found.loss < 2 * (39 * math.log1p(math.exp(-6)) + 6) / 40  # twice what it is unscaled
+
+
+def test_a_temperature_is_fitted_on_other_samples():
+    """Right at all even places and wrong at all odd ones: what each half learns is false of the other."""
+    y = torch.arange(20) % 2
+    found = scaled(Sure().eval(), images(20), y)
+    assert found is not None
+    assert found.error > 0.4
+
+
+def test_a_temperature_is_of_the_samples_that_the_verdict_is_of(monkeypatch: pytest.MonkeyPatch):
+    """Of eight, to which none is fitted, where there was no time for the others."""
+    net, x = small_net(), images(24)
+    monkeypatch.setattr(trial, "rounds", lambda todo, seconds, run: run(todo[:8]) or 8)
+    found = antiadv.verdict(net, x, net(x).argmax(1), queries=5)
+    assert (found.samples, found.scaled) == (8, None)

@@ -1,0 +1,43 @@
+"""Stores to report on: one really run on a network of the package, one of written records with known numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from antiadv import paper
+from antiadv.evaluation import Cell, Resources, Store, evaluate, make_cell
+from tests.engine.probes import RECEIPT, record
+
+RUN = (
+    ("square", "linf:8/255,queries=30"),
+    ("fab:steps=3", "linf:8/255"),
+    ("transfer:attack=(pgd:steps=5)", "linf:8/255"),
+)
+
+
+def really_run(root: Path, resources: Resources, samples: int = 8) -> Store:
+    """compact:trades bare and behind the layer, attacked for real; the attacked images are kept."""
+    cells = [
+        make_cell(model="compact:trades", defence=d, attack=a, threat=t, samples=range(samples), resources=resources)
+        for a, t in RUN
+        for d in ("none", "anti_adversary")
+    ]
+    evaluate(cells, root, resources=resources, keep_images=True)
+    return Store(root)
+
+
+def written(root: Path, name: str, resources: Resources, fell: Callable[[Cell], int], n: int = 40) -> list[Cell]:
+    """The cells of a table of the paper; the first `fell(cell)` of n samples fell, each after ten queries more."""
+    cells = paper.cells(name, samples=n, resources=resources)
+    for cell in cells:
+        near = {"attacked": 5, "distance": 0.5 * cell.threat.ball.eps}
+        facts = [record(i, queries=10 * (i + 1), **(near if i < fell(cell) else {})) for i in range(n)]
+        Store(root).append(cell, facts, RECEIPT)
+    return cells
+
+
+def weaker(cell: Cell) -> int:
+    """20 of 40 fall bare and to whoever knows the defence; 8 behind it; square alone breaks no more than 4."""
+    most = 20 if cell.defence == "none" or cell.attack == "adaptive" else 8
+    return min(4, most) if cell.attack == "square" else most
