@@ -122,7 +122,7 @@ def test_where_gradients_are_off(tmp_path: Path, defence: str):
 
     def records(root: Path) -> list[Record]:
         here = Resources("cpu")
-        words = {"model": "compact:trades", "threat": THREAT, "world": here, "defence": defence}
+        words = {"model": "compact:trades", "threat": THREAT, "resources": here, "defence": defence}
         made = cell("pgd:steps=2", range(3), **words)
         evaluate([made], root, resources=here)
         return Store(root).read(made)
