@@ -37,6 +37,7 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
+from antiadv.core.confirm import Confirmation
 from antiadv.core.draws import Draws
 from antiadv.core.engine import Eager, Engine
 from antiadv.core.errors import AccessDenied
@@ -71,7 +72,7 @@ class Oracle:
         self._engine = Eager() if engine is None else engine
         self._rows = torch.arange(len(ledger.queries)) if rows is None else rows
         self._dice = Draws.of(0, torch.arange(len(ledger.queries))) if dice is None else dice
-        self._refused: dict[int, Tensor] = {}  # sample → its last refused image; one for all parts of an oracle
+        self._confirmation = Confirmation(model, self._engine, ledger)  # one for all parts of an oracle
         self._above: Oracle | None = None  # of an oracle on a model beside: the one on the model under attack
         self.threat = threat
 
@@ -113,29 +114,29 @@ class Oracle:
 
     @property
     def needs_confirmation(self) -> bool:
-        """Whether the judge has other answers, to the last digit, and `exactly` gives them."""
-        dice = getattr(self._model, "randomised", False)
-        return not dice and self._engine.judge(self._model) is not self._engine
+        """Whether the judge may answer otherwise than this oracle does."""
+        return self._confirmation.needed
 
     def confirm(self, z: Tensor) -> Tensor | None:
-        """The judge's scores of images that were sent before, or labels if no more is granted; nothing where the
-        answers were these already, or where the judge rolls other dice. Not charged: it is the same answer."""
+        """The judge's scores of images that were sent before; labels, if the threat grants no more.
+
+        None where the judge's answers are those of this oracle (`needs_confirmation`). Costs no queries.
+        """
         self._need(Access.LABELS)
         each = self._per_sample(z)
         if not len(z) or not self.needs_confirmation:
             return None
-        self._ledger.check(self._rows, each)
-        s = self._engine.judge(self._model).scores(self._model, z)
+        s = self._confirmation.scores(self._rows, z, each)
         self._note(s)
         return s if self.threat.access >= Access.SCORES else _labelled(s)
 
     def mark_rejected(self, z: Tensor) -> None:
-        self._refused.update(zip(self._rows.tolist(), z.detach(), strict=True))
+        """Record that the judge rejected these images, one per sample."""
+        self._confirmation.mark_rejected(self._rows, z)
 
     def was_rejected(self, z: Tensor) -> Tensor:
-        """Whether each, bit for bit, is the image that was last refused for its sample; on the host."""
-        last = [self._refused.get(row) for row in self._rows.tolist()]
-        return torch.tensor([r is not None and torch.equal(r, image) for r, image in zip(last, z, strict=True)])
+        """Whether each image is the last one that was rejected for its sample; on the host."""
+        return self._confirmation.was_rejected(self._rows, z)
 
     def gradient(self, z: Tensor, loss: Loss, *targets: Tensor) -> tuple[Tensor, Tensor]:
         """Scores at z and the gradient of each sample's loss there; for a targeted threat the loss is negated."""
