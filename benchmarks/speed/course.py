@@ -20,7 +20,7 @@ from antiadv.core.ledger import Ledger
 from antiadv.core.oracle import Oracle
 from antiadv.core.threat import Threat
 from antiadv.engine.meter import Meter, aside
-from antiadv.engine.precision import switched
+from antiadv.engine.switches import switched
 from antiadv.evaluation.judge import predict_repeated, records, tidy
 from antiadv.reporting.measures import standing
 from benchmarks import timing

@@ -16,6 +16,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from antiadv.core import torch_private
+
 _MIX = """
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
     z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
@@ -64,9 +66,7 @@ template <typename T> T antiadv_{kind}(T key, T counter) {{
 
 @functools.cache
 def _compiled(code: str, **scalars: int) -> Callable[..., Tensor]:
-    from torch.cuda.jiterator import _create_jit_fn  # in beta, hence the fallback
-
-    return _create_jit_fn(code, **scalars)
+    return torch_private.cuda_kernel(code, **scalars)
 
 
 @functools.cache
