@@ -4,8 +4,8 @@
 
 A request is cut into parts of at most `batch` images. On CUDA each part is padded to one of a few static sizes. Forward
 pass, loss, gradient and the loop of the defence are captured as one CUDA graph at the first request of their kind
-(`cuda_graphs.py`). Samples are independent, so padding cannot change a result. A model that needs the host in the middle
-cannot be captured and runs as it is.
+(`cuda_graphs.py`). Samples are independent, so padding cannot change a result. A model that needs the host in the
+middle cannot be captured and runs as it is.
 
 The passes may go through a copy of the network that suits the device (`optimise.py`). The judge's passes go through the
 network itself. When the device runs out of memory, the batch is halved and the request continues.

@@ -129,8 +129,8 @@ class _Compiled(nn.Module):
     """A network compiled once for any number of images. It calls no hooks of the network.
 
     With `frozen`, passes without gradients have the weights folded into their code. On a GPU that gains nothing, and
-    every network of one family would be compiled anew. With `last`, images are laid channels last, so that one layout is
-    compiled. Without a compiler on the machine, or if it fails, the network runs as it is.
+    every network of one family would be compiled anew. With `last`, images are laid channels last, so that one layout
+    is compiled. Without a compiler on the machine, or if it fails, the network runs as it is.
     """
 
     def __init__(self, net: nn.Module, frozen: bool, last: bool) -> None:

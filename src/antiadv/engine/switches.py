@@ -31,10 +31,10 @@ def switched(precision: str, device: torch.device) -> Iterator[None]:
         with torch.autocast(device.type, dtype or torch.bfloat16, enabled=dtype is not None):
             yield
         return
-    with ALONE, _float32_products("ieee" if precision == "float32" else "tf32"):
-        # Without a cache: autocast empties it at the end, and a captured graph would go on reading it.
-        with torch.autocast("cuda", dtype or torch.bfloat16, enabled=dtype is not None, cache_enabled=False):
-            yield
+    # Without a cache: autocast empties it at the end, and a captured graph would go on reading it.
+    autocast = torch.autocast("cuda", dtype or torch.bfloat16, enabled=dtype is not None, cache_enabled=False)
+    with ALONE, _float32_products("ieee" if precision == "float32" else "tf32"), autocast:
+        yield
 
 
 @contextlib.contextmanager

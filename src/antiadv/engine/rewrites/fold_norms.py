@@ -50,7 +50,7 @@ def _fold_all(net: nn.Module, x: Tensor, want: Tensor, pairs: Sequence[Pair]) ->
 
 
 def _followed(net: nn.Module, x: Tensor) -> tuple[Tensor, list[Pair]]:
-    """The scores, and each convolution with the norm that takes its output. Uses no hooks: they belong to the network."""
+    """The scores, and each convolution with the norm that takes its output. Hooks belong to the network: none here."""
     outputs, calls = dict[int, tuple[nn.Conv2d, Tensor]](), Counter[nn.Module]()
     pairs = list[Pair]()
     watched = [(m, vars(m).get("forward")) for m in net.modules() if is_plain(m) or is_fixed(m)]
