@@ -30,7 +30,7 @@ from torch import Tensor
 from antiadv import AntiAdversary, models
 from antiadv.engine.fast import Replayed
 from antiadv.engine.meter import revision, versions
-from antiadv.engine.precision import switched
+from antiadv.engine.switches import switched
 from benchmarks.authors import Authors
 from benchmarks.files import put
 

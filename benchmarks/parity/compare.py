@@ -19,7 +19,7 @@ from antiadv.core.errors import BadInput
 from antiadv.core.ledger import Ledger
 from antiadv.engine.fast import engine as fast_engine
 from antiadv.engine.meter import revision, versions
-from antiadv.engine.precision import switched
+from antiadv.engine.switches import switched
 from antiadv.evaluation.cell import Record
 from antiadv.evaluation.judge import Predictions, predict_repeated, records, tidy
 from antiadv.reporting.measures import standing

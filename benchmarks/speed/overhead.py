@@ -73,7 +73,7 @@ def timing_passes() -> Iterator[list[float]]:
     The functions that make passes are replaced in the engine's module and put back afterwards.
     """
     seconds: list[float] = []
-    names = ("answer", "slope", "slopes")
+    names = ("answer", "scores_and_gradient", "scores_and_jacobian")
     own = {name: getattr(speed, name) for name in names}
 
     def timed(run: Callable[..., Any]) -> Callable[..., Any]:

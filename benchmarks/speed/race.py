@@ -9,7 +9,7 @@ from dataclasses import replace
 from antiadv import models
 from antiadv.core.engine import Engine
 from antiadv.core.errors import BadInput
-from antiadv.engine.precision import switched
+from antiadv.engine.switches import switched
 from benchmarks.parity.sides import Side
 from benchmarks.speed.course import Course
 from benchmarks.speed.jobs import Race

@@ -92,7 +92,7 @@ def test_small_noise_clips_on_request_only() -> None:
 
 def test_its_gradient_is_that_of_the_base_at_the_noisy_image() -> None:
     toy = halfspace(2)
-    oracle = Oracle(SmallNoise(toy.model, 0.1), Threat(Linf(0.1), Access.GRADIENTS), Ledger(6), dice=dice(6))
+    oracle = Oracle(SmallNoise(toy.model, 0.1), Threat(Linf(0.1), Access.GRADIENTS), Ledger(6), draws=dice(6))
     _, g = oracle.gradient(toy.x, lambda s, y: s[:, 0], toy.y)
     torch.testing.assert_close(g, (toy.model.w / 2).expand_as(g))
 
@@ -268,7 +268,7 @@ def test_its_gradient_is_zero_and_its_stand_in_is_the_base() -> None:
 
 
 def oracle(g: nn.Module, n: int, batch: int = 256) -> Oracle:
-    return Oracle(g, Threat(Linf(0.1), Access.INTERNALS), Ledger(n), Eager(batch), dice=dice(n, seed=5))
+    return Oracle(g, Threat(Linf(0.1), Access.INTERNALS), Ledger(n), Eager(batch), draws=dice(n, seed=5))
 
 
 def test_noise_is_fresh_at_every_query_and_belongs_to_the_sample() -> None:

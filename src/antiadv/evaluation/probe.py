@@ -34,7 +34,7 @@ from torch import Tensor
 from antiadv.core.engine import Eager
 from antiadv.core.errors import BadInput
 from antiadv.data.dataset import Dataset
-from antiadv.engine.precision import switched
+from antiadv.engine.switches import switched
 from antiadv.evaluation.resources import Resources
 
 TOLERANCE = 5e-3  # of the spread of the scores

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from antiadv import attacks
 from antiadv.core.attack import Attack, check_attack
+from antiadv.core.confirm import samples_to_rerun
 from antiadv.core.defence import base_of, check_dice
 from antiadv.core.draws import Draws
 from antiadv.core.engine import Eager, Engine
@@ -133,9 +134,8 @@ def attack_and_judge(
                 before, after = judged(x, engine), judged(z, engine)
             check_sound(before.unsound | after.unsound, ids)
             agreement = _agreement((before, clean), (after, attacked))
-            believed = (after.majority(y) == threat.targeted) & (attacked.majority(y) != threat.targeted) & goal
-            claimed = attack.minimal | ((threat.ball.distance(x, z) <= threat.ball.reach) & ~heard)
-            doubtful = (believed & claimed).nonzero().squeeze(1)
+            by_search, by_judge = (p.majority(y) == threat.targeted for p in (after, attacked))
+            doubtful = samples_to_rerun(x, z, threat.ball, attack.minimal, by_search & goal, by_judge, heard)
             again = len(doubtful)
             if again:
                 second = Ledger(len(x), threat.queries)

@@ -222,7 +222,7 @@ def check_settings(settings: Settings) -> None:
 def with_classes(model: str, classes: int) -> str:
     """The architecture's spec with the number of classes of the data; another number said by the user is refused."""
     asked = spec.read(model, models.ARCHITECTURES, "architecture")
-    if "classes" in asked.said and asked.options["classes"] != classes:
+    if "classes" in asked.given and asked.options["classes"] != classes:
         raise BadInput(f"{model} has {asked.options['classes']} classes, the data {classes}; leave classes out")
     return spec.Spec(asked.name, asked.factory, {**asked.options, "classes": classes}).text()
 
