@@ -15,9 +15,9 @@ from torch.nn import functional as F
 
 import antiadv
 from antiadv.attacks import parse
+from antiadv.attacks._search.nearest import Nearest
 from antiadv.attacks.decision_based.boundary import _Window, propose
 from antiadv.attacks.decision_based.hop_skip_jump import estimate
-from antiadv.attacks.decision_based.nearest import Nearest
 from antiadv.attacks.decision_based.qeba import Qeba, pca_basis, write_basis
 from antiadv.attacks.decision_based.rays import TOLERANCE, Rays, blocks
 from antiadv.attacks.score_based.simba import cosines

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from antiadv.attacks import parse
-from antiadv.attacks.closest import Closest
-from antiadv.attacks.decision_based.nearest import Nearest
+from antiadv.attacks._search.closest import Closest
+from antiadv.attacks._search.nearest import Nearest
 from antiadv.attacks.decision_based.rays import Rays
 from antiadv.attacks.score_based.bandits import Bandits, changes, estimate, up
 from antiadv.attacks.score_based.nes import NES, values

@@ -15,7 +15,6 @@ from antiadv.attacks.adaptive.eot import EOT
 from antiadv.attacks.adaptive.pseudo_label import PseudoLabel
 from antiadv.attacks.adaptive.smooth import Smooth
 from antiadv.attacks.adaptive.transfer import Transfer
-from antiadv.attacks.autoattack import Autoattack
 from antiadv.attacks.cascade import Cascade
 from antiadv.attacks.decision_based.boundary import Boundary
 from antiadv.attacks.decision_based.hop_skip_jump import HopSkipJump
@@ -26,6 +25,7 @@ from antiadv.attacks.score_based.nes import NES
 from antiadv.attacks.score_based.simba import Simba
 from antiadv.attacks.score_based.square import Square
 from antiadv.attacks.white_box.apgd import APGD
+from antiadv.attacks.white_box.autoattack import Autoattack
 from antiadv.attacks.white_box.fab import FAB
 from antiadv.attacks.white_box.pgd import PGD
 from antiadv.core import spec

@@ -24,7 +24,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from antiadv.attacks.closest import Closest
+from antiadv.attacks._search.closest import Closest
 from antiadv.attacks.score_based.square import Square
 from antiadv.attacks.white_box.apgd import APGD
 from antiadv.core.attack import Attack, least_queries

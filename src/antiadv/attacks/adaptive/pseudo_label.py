@@ -17,7 +17,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from antiadv.attacks.survivors import Survivors
+from antiadv.attacks._search.survivors import Survivors
 from antiadv.attacks.white_box.apgd import climb, start
 from antiadv.core.ball import Ball
 from antiadv.core.defence import base_of

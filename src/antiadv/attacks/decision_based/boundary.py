@@ -28,8 +28,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from antiadv.attacks.closest import taken
-from antiadv.attacks.decision_based.nearest import Nearest
+from antiadv.attacks._search.closest import taken
+from antiadv.attacks._search.nearest import Nearest
 from antiadv.core.ball import Ball, per_row
 from antiadv.core.draws import Draws
 from antiadv.core.oracle import Oracle

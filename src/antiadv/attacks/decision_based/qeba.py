@@ -27,8 +27,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from antiadv.attacks._search.nearest import Nearest
 from antiadv.attacks.decision_based.hop_skip_jump import Noise, Walk
-from antiadv.attacks.decision_based.nearest import Nearest
 from antiadv.attacks.score_based.simba import cosines
 from antiadv.core.ball import Ball
 from antiadv.core.draws import Draws

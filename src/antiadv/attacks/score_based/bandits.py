@@ -32,8 +32,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from antiadv.attacks._search.survivors import Survivors
 from antiadv.attacks.score_based.nes import Values, steps_for, values
-from antiadv.attacks.survivors import Survivors
 from antiadv.core.ball import Ball, per_row
 from antiadv.core.draws import Draws
 from antiadv.core.errors import BadInput, BadSpec

@@ -31,10 +31,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from antiadv.attacks.closest import enough
-from antiadv.attacks.survivors import Survivors
+from antiadv.attacks._search.closest import enough
+from antiadv.attacks._search.projections import to_plane
+from antiadv.attacks._search.survivors import Survivors
 from antiadv.attacks.white_box.apgd import rank
-from antiadv.attacks.white_box.projections import to_plane
 from antiadv.core.ball import Ball, per_row
 from antiadv.core.draws import Draws
 from antiadv.core.errors import BadSpec

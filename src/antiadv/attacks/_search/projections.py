@@ -60,7 +60,7 @@ def to_plane(t: Tensor, w: Tensor, c: Tensor, p: float) -> Tensor:
 def _kernel() -> Callable[[Tensor, Tensor, Tensor, float], Tensor] | None:
     """The same in one kernel, where this machine can compile it."""
     try:
-        from antiadv.attacks.white_box import projections_cuda  # here, for a CPU's PyTorch has no Triton
+        from antiadv.attacks._search import projections_cuda  # here, for a CPU's PyTorch has no Triton
 
         one = torch.ones(1, 1, device="cuda")
         projections_cuda.way(one, one, one[0].double(), math.inf)

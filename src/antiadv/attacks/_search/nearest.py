@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from antiadv.attacks.closest import Closest, taken
+from antiadv.attacks._search.closest import Closest, taken
 from antiadv.core.ball import Ball, per_row
 from antiadv.core.draws import Draws
 from antiadv.core.oracle import Oracle
