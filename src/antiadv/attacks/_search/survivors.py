@@ -1,19 +1,19 @@
-"""The samples still under attack, side by side: what a search carries from step to step.
+"""The samples still under attack: what a search carries from step to step.
 
-    offer(z, s)           keep z where it lowers the margin; whoever is fooled leaves with it
-    take(z, s)            the first half of that, which waits for nobody: who is fooled, on the device
-    keep(z, m, better)    the same by any measure m of its own
-    release(fooled, …)    the second: the places that go on, or nothing where all of them do
-    dismiss(done)         the same for any other reason to leave
-    afford(need)          a step costs so many queries from now on
-    images()              the best candidate of every sample, whether it left or not
+    offer(z, s)           keep z where it lowers the margin; fooled samples leave with it
+    take(z, s)            the first half of `offer`: which samples are fooled, still on the device
+    keep(z, m, better)    the same with a measure m of your own (lower is better)
+    release(fooled, …)    the second half of `offer`: fooled samples leave once the judge confirms them
+    dismiss(done)         samples leave for any other reason
+    afford(need)          from now on a step costs `need` queries
+    images()              the best image of every sample, gone or not
 
-Success is looked at again before a sample leaves: an engine that answers in few digits may believe of an image that it
-fools where it does not (`Oracle.exactly`). Such an image is then one like any other, kept if it lowers m, and m is the
-engine's still: below what it takes for zero the way goes on as above it. A sample leaves once it is done or cannot pay
-for another step. Only then is anything looked up or moved, and a step waits for its device once, to hear whether any
-left: between two requests of a search a GPU waits for its host, so operations count there, not numbers. What can be
-worked out before that wait costs nothing: the device has a pass to run meanwhile.
+A sample leaves when it is fooled or cannot pay for another step. If the engine computes in a lower precision than the
+judge, a success is confirmed first (`Oracle.confirm`). A rejected image is treated like any other image, and the
+search goes on.
+
+Cost:       no query. The search waits for the device once a step, to learn which samples leave. Work that is queued
+            before that wait is free on a GPU.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ from antiadv.core.oracle import Oracle
 
 
 class Survivors:
-    """Of those left: `oracle`, `x`, `y`, `draws`, the best images `z` and their measures `m`, infinite at first;
-    `rows`, on the host, say where they stand in the whole."""
+    """One row per remaining sample: `oracle`, `x`, `y`, `draws`, the best images `z` and their measures `m`.
+
+    `m` is infinite at first. `rows`, on the CPU, are the places of these samples in the batch that came in.
+    """
 
     def __init__(self, oracle: Oracle, x: Tensor, y: Tensor, draws: Draws, need: int = 1) -> None:
         self.oracle, self.x, self.y, self.draws = oracle, x, y, draws
@@ -45,7 +47,10 @@ class Survivors:
         return len(self.rows)
 
     def offer(self, z: Tensor, s: Tensor) -> Tensor | None:
-        """`s` are the scores that the oracle gave for z."""
+        """Keep the better images, and let fooled samples leave. `s` are the oracle's scores for z.
+
+        Returns the places of the samples that go on, or None if all do.
+        """
         return self.release(self.take(z, s).tolist())
 
     def take(self, z: Tensor, s: Tensor) -> Tensor:
@@ -59,30 +64,32 @@ class Survivors:
         self.m = torch.where(better, m, self.m)
 
     def release(self, fooled: list[bool], refused: float | None = None) -> Tensor | None:
-        """Those whose last images fool, as the oracle said, leave with them if they do; of others m is what is kept, or
-        `refused`."""
+        """Let samples leave whose last offered image fools, if the judge confirms it.
+
+        The others go on; if `refused` is given, it becomes their measure m.
+        """
         if True in fooled:
-            fooled = self._checked(fooled, refused)
+            fooled = self._confirmed(fooled, refused)
         return self.dismiss(fooled)
 
-    def _checked(self, fooled: list[bool], refused: float | None) -> list[bool]:
-        there, (z, m) = torch.tensor(fooled).nonzero().squeeze(1), self._offered
-        here = there.to(z.device)
-        s = self.oracle[there].confirm(z[here])
+    def _confirmed(self, fooled: list[bool], refused: float | None) -> list[bool]:
+        places, (z, m) = torch.tensor(fooled).nonzero().squeeze(1), self._offered
+        on_device = places.to(z.device)
+        s = self.oracle[places].confirm(z[on_device])
         if s is not None:
-            sure = self.oracle.fooled(s, self.y[here]).cpu()
-            there, stay = there[sure], there[~sure]
-            here, on = there.to(z.device), stay.to(z.device)
-            fooled = torch.zeros(len(fooled), dtype=torch.bool).index_fill(0, there, True).tolist()
+            sure = self.oracle.fooled(s, self.y[on_device]).cpu()
+            places, rejected = places[sure], places[~sure]
+            on_device, stay = places.to(z.device), rejected.to(z.device)
+            fooled = torch.zeros(len(fooled), dtype=torch.bool).index_fill(0, places, True).tolist()
             if refused is not None:
-                self.m = self.m.index_fill(0, on, refused)
-            self.oracle[stay].mark_rejected(self.z[on])
-        self.z = self.z.index_copy(0, here, z[here])
-        self.m = self.m.index_copy(0, here, m[here])
+                self.m = self.m.index_fill(0, stay, refused)
+            self.oracle[rejected].mark_rejected(self.z[stay])
+        self.z = self.z.index_copy(0, on_device, z[on_device])
+        self.m = self.m.index_copy(0, on_device, m[on_device])
         return fooled
 
     def dismiss(self, done: list[bool]) -> Tensor | None:
-        """Decided on the host, where the ledger is."""
+        """Let samples leave that are done or cannot pay for a step. Decided on the CPU, where the ledger is."""
         left = self.oracle.left()
         if not len(left) or (int(left.min()) >= self._need and True not in done):
             return None
@@ -98,9 +105,8 @@ class Survivors:
         self._need = need
         return self.dismiss([False] * len(self))
 
-    def found(self) -> Tensor:
-        return self.images()
-
     def images(self) -> Tensor:
         self._images[self.rows.to(self.z.device)] = self.z
         return self._images
+
+    found = images  # the name under which `Oracle.hold` asks for them
