@@ -136,8 +136,6 @@ def pca_basis(g: Tensor, k: int) -> Tensor:
     """
     flat = F.normalize(g.flatten(1), dim=1)
     if not 1 <= k <= min(flat.shape):
-        raise BadInput(
-            f"k must be 1 … {min(flat.shape)}, for {len(flat)} gradients of {flat.shape[1]} values; found {k}."
-        )
+        raise BadInput(f"k must be 1 … {min(flat.shape)} for these {len(flat)} gradients; found {k}. Use a smaller k.")
     basis: Tensor = torch.linalg.svd(flat.double(), full_matrices=False).Vh[:k]
     return basis.to(g.dtype).contiguous()
