@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from antiadv import attacks
-from antiadv.attacks.decision_based.nearest import Nearest
+from antiadv.attacks._search.nearest import Nearest
 from antiadv.attacks.score_based.nes import published_queries
 from antiadv.core.attack import Attack
 from antiadv.core.draws import Draws

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from antiadv import AntiAdversary, data, models
-from antiadv.attacks.autoattack import Autoattack
 from antiadv.attacks.cascade import Cascade
+from antiadv.attacks.white_box.autoattack import Autoattack
 from antiadv.core.attack import Attack
 from antiadv.core.confirm import samples_to_rerun
 from antiadv.core.draws import Draws

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import antiadv
 from antiadv import L2, Linf
-from antiadv.attacks.survivors import Survivors
+from antiadv.attacks._search.survivors import Survivors
 from antiadv.core.engine import Eager
 from antiadv.core.errors import BadInput
 from antiadv.core.threat import Access, Threat

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import antiadv
-from antiadv.attacks.survivors import Survivors
+from antiadv.attacks._search.survivors import Survivors
 from antiadv.attacks.white_box import apgd
 from antiadv.core.ball import L2, Ball, Linf
 from antiadv.core.draws import Draws

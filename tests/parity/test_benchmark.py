@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from antiadv import data, models
-from antiadv.attacks.decision_based.nearest import Nearest
+from antiadv.attacks._search.nearest import Nearest
 from antiadv.core.ball import Linf
 from antiadv.core.errors import BadInput, BadSpec
 from antiadv.engine.meter import Meter

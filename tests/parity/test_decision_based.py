@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import antiadv
-from antiadv.attacks.decision_based.nearest import Nearest
+from antiadv.attacks._search.nearest import Nearest
 from antiadv.core.ball import Ball
 from antiadv.core.losses import margin
 from tests.toys import Spy

@@ -16,8 +16,8 @@ import pytest
 import torch
 
 from antiadv import AntiAdversary, attacks, data, models
+from antiadv.attacks._search.closest import FORMER
 from antiadv.attacks.cascade import Cascade
-from antiadv.attacks.closest import FORMER
 from antiadv.core.engine import Eager
 from antiadv.core.errors import BadInput, BadSpec
 from antiadv.engine import fast as engines
