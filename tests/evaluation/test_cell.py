@@ -63,9 +63,9 @@ OTHER = {
     "defence that rolls dice": {"defence": "small_noise"},
     "its looks": {"defence": "small_noise", "looks": 11},
     "more of them": {"defence": "small_noise", "looks": 12},
-    "weights": {"world": Resources("cpu", models={MODEL: small_net()})},
-    "other weights": {"world": Resources("cpu", models={MODEL: small_net(seed=1)})},
-    "name": {"model": "toys:other", "world": Resources("cpu", models={"toys:other": small_net()})},
+    "weights": {"resources": Resources("cpu", models={MODEL: small_net()})},
+    "other weights": {"resources": Resources("cpu", models={MODEL: small_net(seed=1)})},
+    "name": {"model": "toys:other", "resources": Resources("cpu", models={"toys:other": small_net()})},
 }
 
 
@@ -194,7 +194,7 @@ def test_without_a_word_on_samples_a_cell_has_the_first_thousand_or_all_there_ar
     for size, samples in ((1200, range(1000)), (1000, range(1000)), (7, range(7))):
         mine = Dataset("mine", (), "sha256:0", np.zeros((size, 8, 8, 3), np.uint8), np.zeros(size, np.int64))
         here = Resources("cpu", models={MODEL: bands()}, data={"arrays:mine": mine})
-        words = {"model": MODEL, "attack": "pgd", "threat": "linf:2/255", "data": "arrays:mine", "world": here}
+        words = {"model": MODEL, "attack": "pgd", "threat": "linf:2/255", "data": "arrays:mine", "resources": here}
         assert make_cell(**words).samples == samples
 
 

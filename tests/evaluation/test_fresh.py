@@ -481,7 +481,7 @@ def test_an_edited_list_is_refused(listed: Path, tmp_path: Path, what: str):
 def test_a_changed_basis_is_another_cell(tmp_path: Path):
     path = tmp_path / "basis.safetensors"
     attack = f"qeba:basis=pca,path={path},steps=1,probes=2,max_probes=2,tries=2"
-    said = {"threat": "l2:0.5,queries=20", "samples": range(2), "world": resources(), "model": MODEL}
+    said = {"threat": "l2:0.5,queries=20", "samples": range(2), "resources": resources(), "model": MODEL}
 
     def asked(text: str = attack) -> Cell:
         return make_cell(attack=text, **said)  # type: ignore[arg-type]

@@ -222,7 +222,7 @@ class Hungry(Bands):
         return super().forward(x)
 
 
-def world_of(network: torch.nn.Module) -> Resources:
+def resources_of(network: torch.nn.Module) -> Resources:
     return Resources("cpu", models={MODEL: network})
 
 

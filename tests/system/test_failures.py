@@ -14,9 +14,9 @@ from antiadv.cli.__main__ import main
 from antiadv.core.errors import Unfinished
 from antiadv.evaluation import Progress, Resources, Store, evaluate
 from antiadv.evaluation.cell import Job
-from antiadv.evaluation.runners.work import Failure, Work, complaint, name_samples
+from antiadv.evaluation.runners.work import Failure, Work, name_samples, unfinished
 from tests.engine.probes import MODEL, cell, resources
-from tests.system.misfits import Hungry, Leaves, Near, NotANumber, Raises, Touchy, world_of
+from tests.system.misfits import Hungry, Leaves, Near, NotANumber, Raises, Touchy, resources_of
 from tests.system.test_invariance import spy
 
 SAMPLES = range(60)
@@ -34,7 +34,7 @@ def test_one_bad_sample_costs_one_shard(tmp_path: Path, what: str):
     network, sentence = BAD[what]
     told: list[Progress] = []
     with pytest.raises(Unfinished) as error:
-        evaluate([ASKED], tmp_path, shard=10, resources=world_of(network), progress=told.append)
+        evaluate([ASKED], tmp_path, shard=10, resources=resources_of(network), progress=told.append)
     said = str(error.value)
     assert "\n" not in said
     which = f"pgd:steps=3 on {MODEL} in linf:4/255,access=gradients, samples 20 … 29 of cifar10:test"
@@ -54,7 +54,7 @@ def test_one_bad_sample_costs_one_shard(tmp_path: Path, what: str):
 @pytest.mark.parametrize("defence", ["none", "anti_adversary:steps=1"])
 def test_where_memory_runs_out_the_batch_is_halved_and_the_run_goes_on(tmp_path: Path, defence: str):
     asked, hungry = cell("pgd:steps=3", SAMPLES, threat="linf:4/255", defence=defence), Hungry(most=5)
-    evaluate([asked], tmp_path / "short", shard=30, batch=32, resources=world_of(hungry))
+    evaluate([asked], tmp_path / "short", shard=30, batch=32, resources=resources_of(hungry))
     assert max(hungry.seen) > 5, "or it would say nothing"
     assert sum(n > 5 for n in hungry.seen) < 10, "what did not fit is not tried again and again"
     evaluate([asked], tmp_path / "unbroken", shard=60, resources=resources())
@@ -63,12 +63,12 @@ def test_where_memory_runs_out_the_batch_is_halved_and_the_run_goes_on(tmp_path:
 
 def test_where_one_image_does_not_fit_it_is_said_plainly(tmp_path: Path):
     with pytest.raises(Unfinished, match=r"2 of 2 shards could not be done.*no memory for one image"):
-        evaluate([ASKED], tmp_path, shard=30, resources=world_of(Hungry(most=0)))
+        evaluate([ASKED], tmp_path, shard=30, resources=resources_of(Hungry(most=0)))
 
 
 def test_where_no_sample_is_to_blame_none_is_blamed(tmp_path: Path):
     with pytest.raises(Unfinished) as error:
-        evaluate([ASKED], tmp_path, shard=30, resources=world_of(Touchy().eval()))
+        evaluate([ASKED], tmp_path, shard=30, resources=resources_of(Touchy().eval()))
     assert "2 of 2 shards" in str(error.value)
     assert "RuntimeError: no message. Mend what raised it" in str(error.value)
     assert "alone" not in str(error.value)
@@ -76,21 +76,21 @@ def test_where_no_sample_is_to_blame_none_is_blamed(tmp_path: Path):
 
 def test_each_reason_is_told_once(tmp_path: Path):
     with pytest.raises(Unfinished) as error:
-        evaluate([ASKED], tmp_path, shard=30, resources=world_of(Touchy().eval()))
+        evaluate([ASKED], tmp_path, shard=30, resources=resources_of(Touchy().eval()))
     assert str(error.value).count("RuntimeError") == 1
     assert "samples 0 … 29" in str(error.value), "with the first shard it came with"
     job = Job(ASKED, (1, 2))
-    said = str(complaint([Failure(job, f"reason {k}.") for k in range(5)], 9))
+    said = str(unfinished([Failure(job, f"reason {k}.") for k in range(5)], 9))
     assert "reason 2. And 2 other reasons." in said
     assert "reason 3" not in said
-    four = str(complaint([Failure(job, f"reason {k}.") for k in range(4)], 9))
+    four = str(unfinished([Failure(job, f"reason {k}.") for k in range(4)], 9))
     assert "And 1 other reason" in four, "none is passed over in silence"
-    assert "other reason" not in str(complaint([Failure(job, f"reason {k}.") for k in range(3)], 9))
+    assert "other reason" not in str(unfinished([Failure(job, f"reason {k}.") for k in range(3)], 9))
 
 
 def test_cells_that_differ_in_their_defence_are_told_apart():
     behind = cell("pgd:steps=3", SAMPLES, threat="linf:4/255", defence="anti_adversary:steps=1")
-    said = str(complaint([Failure(Job(c, (1, 2)), "A reason.") for c in (behind, ASKED)], 2))
+    said = str(unfinished([Failure(Job(c, (1, 2)), "A reason.") for c in (behind, ASKED)], 2))
     assert said.startswith(
         f"2 of 2 shards, of 2 cells, could not be done. pgd:steps=3 on {MODEL} behind anti_adversary"
     )
@@ -99,7 +99,7 @@ def test_cells_that_differ_in_their_defence_are_told_apart():
 
 def test_the_traceback_comes_along(tmp_path: Path):
     with pytest.raises(Unfinished) as error:
-        evaluate([ASKED], tmp_path, shard=60, resources=world_of(Raises(23)))
+        evaluate([ASKED], tmp_path, shard=60, resources=resources_of(Raises(23)))
     (note,) = error.value.__notes__
     assert "in meet" in note
     assert note.endswith("ValueError: too dark.\nAnd more of it\n")
@@ -110,7 +110,7 @@ def test_work_on_a_cell_that_cannot_be_loaded_is_a_failure():
         def to(self, *args: object, **words: object) -> nn.Module:
             raise RuntimeError("no such device")
 
-    done = Work(world_of(Broken().eval()))(Job(ASKED, (4,)))
+    done = Work(resources_of(Broken().eval()))(Job(ASKED, (4,)))
     assert isinstance(done, Failure)
     assert done.sentence.startswith("RuntimeError: no such device. Mend what raised it")
     lost = Work(Resources("cpu"))(Job(dataclasses.replace(ASKED, model="nobody"), (4,)))
@@ -122,7 +122,7 @@ def test_work_on_a_cell_that_cannot_be_loaded_is_a_failure():
 def test_whoever_raises_behind_a_defence_is_shown_alone_behind_it():
     """The network bears every image of the data set; what the defence makes of one of them it does not."""
     behind = cell("pgd:steps=3", SAMPLES, threat="linf:4/255", defence="anti_adversary:steps=1")
-    done = Work(world_of(Near(23)))(Job(behind, tuple(range(20, 30))))
+    done = Work(resources_of(Near(23)))(Job(behind, tuple(range(20, 30))))
     assert isinstance(done, Failure)
     assert "ValueError: too near; shown alone, sample 23 raised too" in done.sentence
 
@@ -130,7 +130,7 @@ def test_whoever_raises_behind_a_defence_is_shown_alone_behind_it():
 @pytest.mark.parametrize(("network", "foreign"), [(Raises(4), True), (Leaves(4), True), (NotANumber(4), False)])
 def test_an_error_of_our_own_hurts_no_process(network: nn.Module, foreign: bool):
     """A worker that said what is wrong with the answers goes on: a new one for each such shard would load it all."""
-    done = Work(world_of(network))(Job(ASKED, (3, 4, 5)))
+    done = Work(resources_of(network))(Job(ASKED, (3, 4, 5)))
     assert isinstance(done, Failure)
     assert done.foreign == foreign
 
@@ -172,11 +172,11 @@ def test_samples_have_short_names():
 
 def test_the_networks_own_error_is_the_cause_and_travels_nowhere(tmp_path: Path):
     with pytest.raises(Unfinished) as error:
-        evaluate([ASKED], tmp_path, shard=10, resources=world_of(Raises(23)))
+        evaluate([ASKED], tmp_path, shard=10, resources=resources_of(Raises(23)))
     cause = error.value.__cause__
     assert isinstance(cause, ValueError)
     assert cause.__traceback__ is None, "its frames hold images"
-    failed = Work(world_of(Raises(23)))(Job(ASKED, (23,)))
+    failed = Work(resources_of(Raises(23)))(Job(ASKED, (23,)))
     assert isinstance(failed, Failure)
     assert isinstance(failed.error, ValueError)
     sent = pickle.loads(pickle.dumps(failed))

@@ -29,7 +29,7 @@ from antiadv.evaluation.runners import RUNNERS, processes
 from antiadv.evaluation.runners.work import TRIES, Work
 from antiadv.evaluation.shard import Result
 from tests.engine.probes import MODEL, bands, cell, resources
-from tests.system.misfits import Held, Kills, Locked, Noted, Poisons, Raises, Rooted, Waits, world_of
+from tests.system.misfits import Held, Kills, Locked, Noted, Poisons, Raises, Rooted, Waits, resources_of
 from tests.system.test_crash import PATIENCE, ROOT, files
 
 ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
@@ -108,7 +108,7 @@ def test_runners_are_named_by_text():
 def test_two_killed_workers_change_nothing(tmp_path: Path, unbroken: list[object]):
     """The network in hand crosses the border; the first and the second process to meet sample 15 die of it."""
     (tmp_path / "deaths").mkdir()
-    told = run(tmp_path / "store", world_of(Kills(15, tmp_path / "deaths", 2)), keep_images=True)
+    told = run(tmp_path / "store", resources_of(Kills(15, tmp_path / "deaths", 2)), keep_images=True)
     assert len(list((tmp_path / "deaths").iterdir())) == 2
     assert read(tmp_path / "store") == unbroken
     assert (told[-1].overall.done, told[-1].overall.total) == (120, 120)
@@ -130,7 +130,7 @@ def test_a_job_that_no_worker_survives_fails_alone(tmp_path: Path, unbroken: lis
     only = ASKED[0]
     with pytest.raises(Unfinished) as error:
         evaluate(
-            [only], tmp_path / "store", shard=30, resources=world_of(Kills(5, tmp_path / "deaths", 99)),
+            [only], tmp_path / "store", shard=30, resources=resources_of(Kills(5, tmp_path / "deaths", 99)),
             runner=parse_runner("processes:2"),
         )  # fmt: skip
     assert "1 of 2 shards" in str(error.value)
@@ -157,7 +157,7 @@ def test_every_job_has_tries_of_its_own(tmp_path: Path):
 def test_workers_that_die_at_one_stroke_were_not_stillborn(tmp_path: Path, staff: list[Staff]):
     """More than it takes to give up on workers that never come; but all of these came, and are replaced."""
     count = TRIES + 1
-    results = parse_runner(f"processes:{count}")(Work(world_of(Held(5, tmp_path))), JOBS)
+    results = parse_runner(f"processes:{count}")(Work(resources_of(Held(5, tmp_path))), JOBS)
     done = [next(results)]
     while len(list(tmp_path.iterdir())) < count - 1:
         time.sleep(0.01)
@@ -199,7 +199,7 @@ def test_workers_are_no_more_than_jobs_and_share_the_cores(
     before = torch.get_num_threads()
     torch.set_num_threads(4)
     try:
-        done = list(parse_runner(f"processes:{workers}")(Work(world_of(Noted(tmp_path))), JOBS[:jobs]))
+        done = list(parse_runner(f"processes:{workers}")(Work(resources_of(Noted(tmp_path))), JOBS[:jobs]))
     finally:
         torch.set_num_threads(before)
     assert len(done) == jobs
@@ -209,7 +209,7 @@ def test_workers_are_no_more_than_jobs_and_share_the_cores(
 
 @pytest.mark.usefixtures("nobody_left")
 def test_a_network_in_hand_is_sent_once_to_each_worker(tmp_path: Path, staff: list[Staff]):
-    assert len(list(parse_runner("processes:2")(Work(world_of(Noted(tmp_path))), JOBS))) == len(JOBS) > 2
+    assert len(list(parse_runner("processes:2")(Work(resources_of(Noted(tmp_path))), JOBS))) == len(JOBS) > 2
     assert len(list(tmp_path.glob("packed-*"))) == 1
     require_gradient = [path.name.split("-")[1] for path in tmp_path.glob("unpacked-*")]
     assert len(require_gradient) == len(set(require_gradient)) == len(staff) == 2
@@ -219,7 +219,7 @@ def test_a_network_in_hand_is_sent_once_to_each_worker(tmp_path: Path, staff: li
 @pytest.mark.usefixtures("nobody_left")
 def test_whoever_leaves_half_way_does_not_wait_for_the_jobs_in_hand(tmp_path: Path):
     """The first job would never end, for nobody says `go`."""
-    results = iter(parse_runner("processes:2")(Work(world_of(Waits(5, tmp_path))), JOBS))
+    results = iter(parse_runner("processes:2")(Work(resources_of(Waits(5, tmp_path))), JOBS))
     assert next(results).job == JOBS[1]
     while not (tmp_path / "here").exists():
         time.sleep(0.01)
@@ -232,7 +232,7 @@ def test_a_bad_sample_and_a_full_store(tmp_path: Path, unbroken: list[object], m
         Unfinished,
         match=r"2 of 12 shards.*samples 20 … 29 of cifar10:test: ValueError: too dark; shown alone, sample 23",
     ):
-        run(tmp_path, world_of(Raises(23)))
+        run(tmp_path, resources_of(Raises(23)))
     assert [len(part) for part in read(tmp_path)] == [50, 50]  # type: ignore[arg-type]
 
     def full(*words: object) -> None:
@@ -247,7 +247,7 @@ def test_a_bad_sample_and_a_full_store(tmp_path: Path, unbroken: list[object], m
 def test_a_worker_that_an_error_may_have_hurt_is_replaced(tmp_path: Path, unbroken: list[object]):
     with pytest.raises(Unfinished, match=r"1 of 6 shards.*samples 10 … 19 of cifar10:test: RuntimeError: poisoned\."):
         evaluate(
-            ASKED[:1], tmp_path, shard=10, resources=world_of(Poisons(15)), runner=parse_runner("processes:1")
+            ASKED[:1], tmp_path, shard=10, resources=resources_of(Poisons(15)), runner=parse_runner("processes:1")
         )  # fmt: skip
     assert Store(tmp_path).done(ASKED[0]) == set(SAMPLES) - set(range(10, 20))
 
@@ -256,7 +256,7 @@ def test_the_driver_dies_and_its_workers_with_it(tmp_path: Path, unbroken: list[
     code = (
         "from tests.system.test_processes import *\n"
         "if __name__ == '__main__':\n"
-        f"    run(Path({str(tmp_path / 'store')!r}), world_of(Waits(35, Path({str(tmp_path)!r}))))\n"
+        f"    run(Path({str(tmp_path / 'store')!r}), resources_of(Waits(35, Path({str(tmp_path)!r}))))\n"
     )
     (tmp_path / "script.py").write_text(code)
     process = subprocess.Popen([sys.executable, str(tmp_path / "script.py")], cwd=ROOT, env=ENVIRONMENT)
@@ -283,7 +283,7 @@ def test_the_driver_dies_and_its_workers_with_it(tmp_path: Path, unbroken: list[
 
 
 def test_a_work_crosses_as_its_world_and_nobody_watches_there():
-    here = world_of(Raises(3))
+    here = resources_of(Raises(3))
     here.data("cifar10:test")
     there = pickle.loads(pickle.dumps(Work(here, 17, True, lambda job, queries: None)))
     assert (there.batch, there.images, there.watch) == (17, True, None)
@@ -337,14 +337,14 @@ def test_a_network_that_cannot_be_sent_is_bad_input(tmp_path: Path):
     with pytest.raises(BadInput, match=r"cannot be sent to another process.*my\.module:make, or use --runner local"):
         evaluate([asked], tmp_path, resources=mine, runner=parse_runner("processes:1"))
     with pytest.raises(BadInput, match=r"cannot be sent to another process.*lock.*my\.module:make"):
-        run(tmp_path, world_of(Locked().eval()))
+        run(tmp_path, resources_of(Locked().eval()))
 
 
 @pytest.mark.usefixtures("nobody_left")
 def test_a_network_that_arrives_and_cannot_be_unpacked_is_bad_input(tmp_path: Path):
     said = r"cannot be used in another process \(RuntimeError: it knows its own.*my\.module:make, or use --runner local"
     with pytest.raises(BadInput, match=said):
-        run(tmp_path, world_of(Rooted().eval()))
+        run(tmp_path, resources_of(Rooted().eval()))
 
 
 def test_a_gpu_named_by_number_is_not_asked_of_a_worker_that_sees_one(monkeypatch: pytest.MonkeyPatch):

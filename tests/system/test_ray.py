@@ -29,12 +29,12 @@ from antiadv.evaluation.probe import ASKS
 from antiadv.evaluation.runners.work import TRIES, Failure, Work
 from tests.engine.probes import MODEL, bands, resources
 from tests.system.actors import Placed, Stillborn
-from tests.system.misfits import Kills, Locked, Poisons, Settled, world_of
+from tests.system.misfits import Kills, Locked, Poisons, Settled, resources_of
 from tests.system.test_crash import files
 from tests.system.test_processes import ASKED, JOBS, begin, ends_with_one_line, offspring, read, run, wait_for
 
 ray = pytest.importorskip("ray")
-ray_runner = pytest.importorskip("antiadv.evaluation.runners.ray_runner")
+ray_runner = pytest.importorskip("antiadv.evaluation.runners.ray")
 
 # Ray's workers are of low priority; beside other work they would hardly get a core
 QUICK = {"worker_niceness": 0, "health_check_initial_delay_ms": 0, "health_check_period_ms": 500,
@@ -68,7 +68,7 @@ def test_a_cluster_of_two_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         # equal to the local runner, with both nodes at work
         (tmp_path / "nodes").mkdir()
         with _watched(monkeypatch) as (put, in_flight):
-            told = run(tmp_path / "equal", world_of(Settled(tmp_path / "nodes")), "ray", keep_images=True)
+            told = run(tmp_path / "equal", resources_of(Settled(tmp_path / "nodes")), "ray", keep_images=True)
         assert put == ["Settled", "Dataset"], "a network and its images are sent once, for all twelve shards"
         assert len(in_flight) == 12
         assert max(in_flight) == 2, "a job for each of the two workers, and none waits at Ray"
@@ -89,13 +89,15 @@ def test_a_cluster_of_two_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
         # one worker, though there are two places: replaced where an error may have hurt it
         with _watched(monkeypatch) as (_, in_flight), pytest.raises(Unfinished, match=r"1 of 6 shards.*poisoned\."):
-            evaluate(ASKED[:1], tmp_path / "hurt", shard=10, resources=world_of(Poisons(15)), runner="ray:workers=1")
+            evaluate(
+                ASKED[:1], tmp_path / "hurt", shard=10, resources=resources_of(Poisons(15)), runner="ray:workers=1"
+            )
         assert in_flight == [1] * 6
         assert len(Store(tmp_path / "hurt").read(ASKED[0])) == 50
 
         # a job that no worker survives
         (tmp_path / "ends").mkdir()
-        kills = world_of(Kills(5, tmp_path / "ends", 99))
+        kills = resources_of(Kills(5, tmp_path / "ends", 99))
         with pytest.raises(Unfinished, match=rf"1 of 2 shards.*samples 0 … 29 of.*its worker died {TRIES} times"):
             evaluate(ASKED[:1], tmp_path / "most", shard=30, resources=kills, runner="ray:workers=1")
         assert len(list((tmp_path / "ends").iterdir())) == TRIES
@@ -103,7 +105,7 @@ def test_a_cluster_of_two_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
         # workers killed in mid-run, twice
         (tmp_path / "deaths").mkdir()
-        run(tmp_path / "killed", world_of(Kills(15, tmp_path / "deaths", 2)), "ray:workers=2")
+        run(tmp_path / "killed", resources_of(Kills(15, tmp_path / "deaths", 2)), "ray:workers=2")
         assert len(list((tmp_path / "deaths").iterdir())) == 2
         assert read(tmp_path / "killed") == unbroken
 
@@ -112,7 +114,7 @@ def test_a_cluster_of_two_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         folder.mkdir()
         fell = threading.Thread(target=_remove, args=(cluster, second, folder, node))
         fell.start()
-        run(tmp_path / "removed", world_of(Settled(folder, trap=node)), "ray")
+        run(tmp_path / "removed", resources_of(Settled(folder, trap=node)), "ray")
         fell.join()
         assert (folder / node).exists(), "the node was at work, and only its end has freed the job"
         assert read(tmp_path / "removed") == unbroken
@@ -125,7 +127,7 @@ def test_a_cluster_of_two_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 @contextmanager
 def _watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[list[str], list[int]]]:
     """What is put into the object store, and how many jobs are in flight after each that is given out."""
-    from antiadv.evaluation.runners.ray_runner import _Team
+    from antiadv.evaluation.runners.ray import _Team
 
     put, in_flight = list[str](), list[int]()
     really_put, really_give = ray.put, _Team.give
@@ -163,14 +165,14 @@ def _a_node_that_joins_is_put_to_work(cluster: object, tmp_path: Path, monkeypat
             stand_in.unlink()
             cluster.add_node(**SIZE)  # type: ignore[attr-defined]
 
-    there = world_of(Settled(folder))
+    there = resources_of(Settled(folder))
     evaluate(ASKED, tmp_path / "grown", shard=10, resources=there, runner="ray", progress=join)
 
 
 def _workers_are_told_what_was_asked() -> None:
     asked = Resources("cpu", models={MODEL: bands()}, compiled=True)
     team = ray_runner._Team(Work(asked, 17, True), JOBS[:2], None)
-    there = ray_runner._Worker(*team._said)._work
+    there = ray_runner._Worker(*team._arguments)._work
     assert (there.batch, there.images, there.watch) == (17, True, None)
     assert (there.resources.compiled, there.resources.device.type) == (True, "cpu")
     images = there.resources.data("cifar10:test")
@@ -193,7 +195,7 @@ def _workers_are_placed_as_was_asked(monkeypatch: pytest.MonkeyPatch) -> None:
             now.setattr(ray_runner, "_Worker", Placed)
             team = ray_runner._Team(Work(here), JOBS, workers)
         team.grow(todo)
-        coming = dict(team._coming)
+        coming = dict(team._starting)
         assert ray.get(list(coming), timeout=PATIENCE) == given
         team.dismiss()
         for actor in coming.values():
@@ -214,7 +216,7 @@ def _ends(actor: object) -> None:
 
 def _a_network_that_cannot_be_sent_is_bad_input(store: Path) -> None:
     with pytest.raises(BadInput, match=rf"{MODEL} cannot be sent to other machines.*or use --runner local"):
-        run(store, world_of(Locked().eval()), "ray")
+        run(store, resources_of(Locked().eval()), "ray")
 
 
 def _workers_that_never_come_are_given_up(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,7 +227,7 @@ def _workers_that_never_come_are_given_up(store: Path, monkeypatch: pytest.Monke
 
 
 def _refuses_another_version() -> None:
-    from antiadv.evaluation.runners.ray_runner import _Worker
+    from antiadv.evaluation.runners.ray import _Worker
 
     (job, *_) = plan(ASKED, lambda cell: set(), 10)
     images = ray.put(resources().data("cifar10:test"))
@@ -280,7 +282,7 @@ def _bytes(file: Path) -> bytes:
 
 
 def test_only_the_rows_asked_for_are_sent():
-    from antiadv.evaluation.runners.ray_runner import _part
+    from antiadv.evaluation.runners.ray import _part
 
     whole, ids = antiadv.data.load("cifar10:test"), np.array([3, 7, 900])
     part = _part(whole, ids)
@@ -328,6 +330,6 @@ def test_bad_options():
 
 def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    monkeypatch.delitem(sys.modules, "antiadv.evaluation.runners.ray_runner", raising=False)
+    monkeypatch.delitem(sys.modules, "antiadv.evaluation.runners.ray", raising=False)
     with pytest.raises(MissingExtra, match=r"pip install 'antiadv\[ray\]'"):
         parse_runner("ray")
