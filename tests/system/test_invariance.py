@@ -16,7 +16,7 @@ from antiadv.core.errors import Unfinished
 from antiadv.evaluation import Cell, Progress, Resources, Store, Tally, evaluate
 from antiadv.evaluation.cell import Job, Record
 from antiadv.evaluation.progress import Count
-from antiadv.evaluation.runners.work import REPEATS_FOR_OWN_SIZE, Failure, Work
+from antiadv.evaluation.runners.work import WATCH_INTERVAL, Failure, Work
 from antiadv.evaluation.shard import Result
 from tests.engine.probes import MODEL, cell, resources
 from tests.toys import Bands, small_net
@@ -265,8 +265,8 @@ def test_who_watches_is_told_ten_times_a_second_at_most():
     work = Work(resources(), watch=lambda job, queries: told.append(queries))
     start = time.monotonic()
     work(Job(asked("square:steps=1000", "none"), tuple(range(40))))
-    assert len(told) <= (time.monotonic() - start) / REPEATS_FOR_OWN_SIZE
-    assert REPEATS_FOR_OWN_SIZE >= 0.1
+    assert len(told) <= (time.monotonic() - start) / WATCH_INTERVAL
+    assert WATCH_INTERVAL >= 0.1
 
 
 class Listening(Bands):
