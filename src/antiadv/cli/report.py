@@ -71,10 +71,14 @@ def _write(store: Path, names: list[str], networks: str, out: Path, images: int,
     from antiadv.data import load
     from antiadv.evaluation import Store
     from antiadv.paper.networks import Source
-    from antiadv.paper.whole import build_document
+    from antiadv.paper.sections import paper_section
     from antiadv.reporting import folder
+    from antiadv.reporting.build import build_document
 
-    made = build_document(Store(store), names, images, Source(networks), [load(text) for text in data])
+    opened = Store(store)
+    made = build_document(
+        opened, [paper_section(opened, names, Source(networks))], images, [load(text) for text in data]
+    )
     files = folder.write(made, out)
     if json:
         show.print_json({"store": str(store), "files": [str(path) for path in files], **made.json()})

@@ -43,7 +43,7 @@ def command(
     from antiadv.evaluation import Resources, Store, evaluate, make_cell
     from antiadv.evaluation.cell import parse_samples
     from antiadv.reporting import report_of
-    from antiadv.reporting.table import rows
+    from antiadv.reporting.rows import rows
     from antiadv.reporting.trial import (
         LOOKED_AT,
         Verdict,

@@ -26,10 +26,11 @@ from antiadv.core.ball import Ball
 from antiadv.core.threat import Access
 from antiadv.evaluation.cell import Record
 from antiadv.reporting.figures import Figure, Panel, Series
-from antiadv.reporting.grid import join
 from antiadv.reporting.measures import Ratio, Share, right, search_judge_mismatch, share, standing
-from antiadv.reporting.table import Row, coarse, searched
+from antiadv.reporting.rows import Row
+from antiadv.reporting.select import coarseness, searched
 from antiadv.reporting.verdict import WHO, Level
+from antiadv.reporting.wording import join
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
@@ -226,7 +227,7 @@ def _fullest(rows: Iterable[Row], key: Callable[[Row], Hashable]) -> list[Row]:
     """Of several cells for one place, such as other seeds and precisions, the one with the most behind it."""
 
     def behind(r: Row) -> tuple[int, int, int]:
-        return r.cell.threat.queries or 0, len(r.records), -coarse(r.cell.precision)
+        return r.cell.threat.queries or 0, len(r.records), -coarseness(r.cell.precision)
 
     return [max(group, key=behind) for _, group in _groups(rows, key)]
 

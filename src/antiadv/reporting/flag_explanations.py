@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from antiadv.reporting.digits import known_weak
+from antiadv.reporting.select import known_weak
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,9 @@ from antiadv.core.attack import least_queries
 from antiadv.core.threat import Access
 from antiadv.evaluation.cell import Cell, Record
 from antiadv.evaluation.judge import idle
-from antiadv.reporting.digits import weak
 from antiadv.reporting.measures import FEW, Difference, Share, difference, guesses, guessing, share, standing
-from antiadv.reporting.table import Row, bare_cell, coarse, ignoring_precision, level, words
+from antiadv.reporting.rows import Row, bare_cell, identity, level
+from antiadv.reporting.select import coarseness, ignoring_precision, weak
 
 LEVEL = 0.05  # of all of a rule's tests together
 ZEROS, DRAWS = 0.05, 0.05  # the share of samples whose gradient vanishes, whose label turns with the dice
@@ -51,7 +51,7 @@ class Flag:
 
     def json(self) -> dict[str, Any]:
         said = {"name": self.name, "sentence": self.sentence, "numbers": dict(self.numbers)}
-        return {**said, "cells": [words(c) for c in self.cells]}
+        return {**said, "cells": [identity(c) for c in self.cells]}
 
 
 Compared = tuple[float, Flag]  # the p of a comparison, 1 where it went the good way, and the flag if it is small enough
@@ -303,7 +303,7 @@ BEFORE: tuple[str, ...] = ("narrow_range",)  # what no record shows
 
 
 def _digits(r: Row) -> int:
-    return coarse(r.cell.precision)
+    return coarseness(r.cell.precision)
 
 
 def _in_any_precision(r: Row) -> Hashable:

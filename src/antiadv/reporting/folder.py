@@ -19,8 +19,11 @@ from antiadv.core.errors import BadInput
 from antiadv.core.files import beside
 from antiadv.reporting.document import Document
 from antiadv.reporting.figures import alone, draw
-from antiadv.reporting.render.html_page import html
-from antiadv.reporting.render.markdown_page import markdown, pictures
+from antiadv.reporting.render.csv import table_as_csv
+from antiadv.reporting.render.html import document_as_html
+from antiadv.reporting.render.latex import table_as_latex
+from antiadv.reporting.render.markdown import document_as_markdown
+from antiadv.reporting.render.names import pictures
 
 _OURS = re.compile(r"(tables|figures|gallery)/[\w-]+\.(csv|tex|svg|png)")
 
@@ -50,10 +53,13 @@ def _listed(path: Path) -> set[str]:
 def files(document: Document) -> dict[str, bytes]:
     """Their names and contents."""
     drawn = draw(document.figures)
-    texts = {"report.html": html(document, drawn), "report.md": markdown(document)}
-    for sheet in document.sheets:
-        if sheet.lines:
-            texts |= {f"tables/{sheet.name}.csv": sheet.csv(), f"tables/{sheet.name}.tex": sheet.latex()}
+    texts = {"report.html": document_as_html(document, drawn), "report.md": document_as_markdown(document)}
+    for table in document.all_tables:
+        if table.lines:
+            texts |= {
+                f"tables/{table.name}.csv": table_as_csv(table),
+                f"tables/{table.name}.tex": table_as_latex(table),
+            }
     texts |= {f"figures/{name}.svg": alone(element) for name, element in drawn.items()}
     images = {
         f"gallery/{name}": png

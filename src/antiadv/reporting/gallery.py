@@ -35,7 +35,7 @@ from antiadv.evaluation.resources import Resources
 from antiadv.evaluation.shard import JUDGE
 from antiadv.evaluation.store import Store
 from antiadv.reporting.document import Answer, Exhibit, Gallery
-from antiadv.reporting.table import Row
+from antiadv.reporting.rows import Row
 
 MODEL, DEFENCE, DATA = "compact:trades", "anti_adversary", "cifar10:test"
 TRIED = (("apgd:steps=20", "linf:8/255"), ("transfer:attack=(apgd:steps=20)", "linf:8/255"))

@@ -11,14 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from antiadv.core.threat import Access
-from antiadv.reporting.grid import NOTHING, count, join
 from antiadv.reporting.measures import Difference
-from antiadv.reporting.sheet import Entry, Sheet, code
-from antiadv.reporting.sheet import count as counted
+from antiadv.reporting.table import Entry, Table, code, counted
 from antiadv.reporting.verdict import NO_ANSWER, WHO, Level, gained, points, unsure
+from antiadv.reporting.wording import NOTHING, count, join
 
 
-def by_defence(levels: Sequence[Level]) -> Sheet:
+def by_defence(levels: Sequence[Level]) -> Table:
     """In brackets, of how many networks; sorts by the least gain."""
     seen = [access for access in Access if any(part.access == access for part in levels)]
     lines = []
@@ -26,7 +25,7 @@ def by_defence(levels: Sequence[Level]) -> Sheet:
         gains = [_entry([part for part in group if part.access == access]) for access in seen]
         lines.append((code(defence), counted(_networks(group)), *gains))
     heads = ("defence", "networks", *(WHO[access].removeprefix("an attacker who ") for access in seen))
-    return Sheet("defences", "Gains by defence, in points, from the least to the largest", heads, tuple(lines))
+    return Table("defences", "Gains by defence, in points, from the least to the largest", heads, tuple(lines))
 
 
 def headline(levels: Sequence[Level]) -> list[str]:

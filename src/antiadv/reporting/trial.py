@@ -35,11 +35,11 @@ from antiadv.core.validation import check_base, check_images, check_labels, chec
 from antiadv.engine.meter import Meter
 from antiadv.evaluation import attack as attack_and_judge
 from antiadv.evaluation.cell import Cell, Record
-from antiadv.reporting import Report, report_of
+from antiadv.reporting import Report, as_markdown, report_of
 from antiadv.reporting.flags import Flag, before
 from antiadv.reporting.measures import Calibration, calibrated
-from antiadv.reporting.render.rows import html, markdown
-from antiadv.reporting.table import IN_HAND, Row, make_row
+from antiadv.reporting.render.html import table_as_html
+from antiadv.reporting.rows import IN_HAND, Row, make_row, row_table
 
 QUERIES = 200  # of the score-based attack, per sample
 FIRST = 8  # samples of the first round
@@ -204,10 +204,10 @@ class Verdict:
         return [str(self.cost), *others, *cheap, last]
 
     def __str__(self) -> str:
-        return markdown(self.rows) + "".join(f"\n{sentence}\n" for sentence in self.sentences)
+        return as_markdown(self.rows, self.sentences)
 
     def _repr_html_(self) -> str:
-        return html(self.rows, self.sentences)
+        return table_as_html(row_table(self.rows), self.sentences)
 
     def json(self) -> dict[str, Any]:
         said = {"samples": self.samples, "seconds": round(self.seconds, 1), "cost": vars(self.cost)}

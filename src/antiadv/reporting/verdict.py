@@ -28,7 +28,6 @@ from antiadv import defences
 from antiadv.core.ball import Ball
 from antiadv.core.threat import Access
 from antiadv.reporting.flags import stands
-from antiadv.reporting.grid import count
 from antiadv.reporting.measures import (
     Calibration,
     Difference,
@@ -44,8 +43,9 @@ from antiadv.reporting.measures import (
     soonest_ratio,
     standing,
 )
-from antiadv.reporting.table import Row, bare_cell, level
+from antiadv.reporting.rows import Row, bare_cell, level
 from antiadv.reporting.temperature import Digests
+from antiadv.reporting.wording import count
 
 WHO = {
     Access.LABELS: "an attacker who sees labels",
