@@ -21,7 +21,7 @@ from antiadv.reporting.render.markdown import table_as_markdown
 from antiadv.reporting.rows import Row, row_table
 from antiadv.reporting.rows import rows as _rows
 from antiadv.reporting.select import ignoring_precision, select_precision
-from antiadv.reporting.temperature import Digests, beside
+from antiadv.reporting.temperature import Digests, of_store
 from antiadv.reporting.verdict import Confidence, Level, confidence, levels
 from antiadv.reporting.verdict import verdict as _verdict
 
@@ -79,4 +79,4 @@ def report(store: Store | str | Path) -> Report:
     [('none', '25.0 [4.6, 69.9]'), ('anti_adversary', '25.0 [4.6, 69.9]')]
     """
     opened = store if isinstance(store, Store) else Store(store)
-    return report_of(_rows(opened), beside(opened.root))
+    return report_of(_rows(opened), of_store(opened.root))

@@ -21,7 +21,7 @@ from antiadv.reporting.document import Document, Section, raised
 from antiadv.reporting.rows import NOT_ATTACKED, Row, rows
 from antiadv.reporting.summary import by_defence, headline
 from antiadv.reporting.table import Entry, Table, code, counted, measured, ratio
-from antiadv.reporting.temperature import beside
+from antiadv.reporting.temperature import of_store
 from antiadv.reporting.wording import count
 
 LAYER, TITLE, OTHER = "anti_adversary", "What the anti-adversary layer is worth", "What the attacks found"
@@ -39,7 +39,7 @@ def build_document(
 ) -> Document:
     facts = store if isinstance(store, Store) else Store(store)
     cells = rows(facts)
-    made = report_of(cells, beside(facts.root))
+    made = report_of(cells, of_store(facts.root))
     receipts = [facts.receipts(row.cell) for row in cells]
     figures = (*by_access(made.levels), *by_queries(cells), *by_radius(cells), *by_cost(cells))
     return Document(

@@ -30,6 +30,7 @@ from typing import Literal
 
 from antiadv.core.ball import Ball
 from antiadv.core.errors import BadInput
+from antiadv.core.interval import wilson
 from antiadv.evaluation.cell import Record
 
 CHANCE = 0.05  # the p above which right answers are put down to chance
@@ -143,12 +144,9 @@ def worst_case(cells: Sequence[Sequence[Record]], ball: Ball) -> Share:
 
 
 def share(count: int, n: int) -> Share:
-    from scipy.stats import binomtest  # here, so that evaluation can be imported without it
-
     if n == 0:
         raise BadInput("there are no records to measure; evaluate the cell first.")
-    interval = binomtest(count, n).proportion_ci(confidence_level=0.95, method="wilson")
-    return Share(count / n, float(interval.low), float(interval.high), n)
+    return Share(count / n, *wilson(count, n), n)
 
 
 def paired(first: Sequence[Record], second: Sequence[Record], ball: Ball) -> Difference:
