@@ -21,8 +21,8 @@ class Explanation:
 
 EXPLAINED = {
     "not_attacked": Explanation(
-        "the attack did not try any image on samples that the classifier gets right. Usually its budget is smaller than "
-        "its first step: `nes` needs 2 · `probes` + 1 queries, 101 by default. This is a count, not an estimate.",
+        "the attack did not try any image on samples that the classifier gets right. Usually its budget is smaller "
+        "than its first step: `nes` needs 2 · `probes` + 1 queries, 101 by default. This is a count, not an estimate.",
         "Nothing is known about these samples. No table counts them as robust, and no gain is computed from them.",
         "Allow the number of queries that the flag names, or choose an attack that needs fewer.",
     ),
@@ -41,9 +41,9 @@ EXPLAINED = {
         "Divide bytes by 255 once.",
     ),
     "adaptive_beats_white_box": Explanation(
-        "on a defence, an adaptive attack (`transfer`, `bpda`, `eot`, `adaptive`, …) leaves fewer samples standing than "
-        "the worst case of all attacks that follow the defence's own gradients in the same ball. Bare classifiers are "
-        "not checked.",
+        "on a defence, an adaptive attack (`transfer`, `bpda`, `eot`, `adaptive`, …) leaves fewer samples standing "
+        "than the worst case of all attacks that follow the defence's own gradients in the same ball. Bare classifiers "
+        "are not checked.",
         "The gradients of the defence mislead attacks, while its decisions have hardly changed. The accuracy under "
         "gradient attacks is not robustness.",
         "Trust the lower number. Check that the gradient attack was as strong as the adaptive one (as many steps, the "
@@ -59,8 +59,9 @@ EXPLAINED = {
     ),
     "zero_gradients": Explanation(
         "the gradient was exactly zero at least once for more than 5 % of the samples for which one was computed.",
-        "The gradient of an ordinary network is almost never exactly zero. It is if a step cannot be differentiated, or "
-        "if the softmax is so confident that float32 rounds the rest to zero. Then the attack has nothing to follow.",
+        "The gradient of an ordinary network is almost never exactly zero. It is if a step cannot be differentiated, "
+        "or if the softmax is so confident that float32 rounds the rest to zero. Then the attack has nothing to "
+        "follow.",
         "Use a loss that does not saturate (`apgd:loss=dlr`), replace the step by a smooth one (`bpda`, `smooth`), or "
         "attack the bare classifier (`transfer`).",
     ),
@@ -122,8 +123,8 @@ EXPLAINED = {
         "images. This is a count, not an estimate.",
         "The defence changes decisions, not only scores. On clean images users will notice. On attacked images "
         "`transfer` may miss what the defence changed.",
-        "Compare the clean accuracies. If attacked labels differ, do not rely on `transfer` alone: run `bpda`, `smooth` "
-        "or `adaptive`, which check success on the defence itself.",
+        "Compare the clean accuracies. If attacked labels differ, do not rely on `transfer` alone: run `bpda`, "
+        "`smooth` or `adaptive`, which check success on the defence itself.",
     ),
     "worse_than_bare": Explanation(
         "fewer samples stand with the defence than on the bare classifier, in the worst case of the attacks that were "
