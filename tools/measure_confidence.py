@@ -31,8 +31,7 @@ from antiadv.evaluation import Resources
 from antiadv.evaluation.cell import parse_samples
 from antiadv.models import Card
 from antiadv.reporting.measures import Calibration, calibrated
-from antiadv.reporting.temperature import FILE, FORMAT, SCALED, stored
-from antiadv.reporting.trial import FITTED, scaled
+from antiadv.reporting.temperature import FILE, FITTED, FORMAT, SCALED, scaled, stored
 from benchmarks.files import put
 
 LAYERS = ("anti_adversary:steps=2,step_size=0.15", "anti_adversary:steps=2,step_size=0.01")

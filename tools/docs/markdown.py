@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from antiadv.reporting.render.markdown import table_as_markdown
+from antiadv.reporting.table import text_table
 
 TEMPLATES = Path(__file__).parent / "templates"
 WIDTH = 120
@@ -37,12 +40,9 @@ def wrap(text: str, indent: str = "") -> str:
 
 def table(rows: Sequence[Mapping[str, str]]) -> str:
     """Return a table with one line per row. The keys of the first row are the headings."""
-
-    def line(cells: Iterable[str]) -> str:
-        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
-
     names = list(rows[0])
-    return line(names) + line("---" for _ in names) + "".join(line(_cell(n, row[n]) for n in names) for row in rows)
+    lines = [[_cell(name, row[name]) for name in names] for row in rows]
+    return table_as_markdown(text_table(names, lines), trusted=True)
 
 
 def _cell(heading: str, text: str) -> str:

@@ -13,7 +13,8 @@ from antiadv.evaluation import Cell, Store
 from antiadv.evaluation.cell import Receipt
 from antiadv.reporting.flags import changes_with_precision, stands
 from antiadv.reporting.measures import difference
-from antiadv.reporting.table import Row, coarse, level, make_row
+from antiadv.reporting.rows import Row, level, make_row
+from antiadv.reporting.select import coarseness
 from tools.docs.markdown import render, table, wrap
 
 
@@ -43,7 +44,7 @@ def page(root: Path) -> str:
     differing = {flag.cells for flag in changes_with_precision(list(rows.values()))}
     lines = [table_row(pair, pair.cells in differing) for pair in pairs]
     commands = dict.fromkeys(f"- `{side.row.cell.command}`" for pair in pairs for side in pair)
-    weak = sorted({(c.attack, coarse(c.precision), f"`{c.attack}` in {c.precision}") for _, c in differing})
+    weak = sorted({(c.attack, coarseness(c.precision), f"`{c.attack}` in {c.precision}") for _, c in differing})
     names = ", ".join(name for *_, name in weak)
     answer = f"**Too weak: {names}.**" if weak else "**None is weaker than chance allows.**"
     return render(

@@ -36,7 +36,7 @@ def command(
     """Attack a robust network, bare and behind the anti-adversary layer, and compare. Run again: it resumes."""
     from antiadv.evaluation import Resources, Store, evaluate
     from antiadv.reporting import report_of
-    from antiadv.reporting.table import rows
+    from antiadv.reporting.rows import rows
 
     resources, facts = Resources(device), Store(store)
     todo = cells(resources)

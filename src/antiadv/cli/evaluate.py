@@ -34,7 +34,7 @@ def command(
     """Attack a classifier on a data set and store what happened to each sample. Run again to resume."""
     from antiadv.evaluation import Resources, Store, evaluate, make_cell, parse_runner
     from antiadv.reporting import report_of
-    from antiadv.reporting.table import bare_cell, rows
+    from antiadv.reporting.rows import bare_cell, rows
 
     carry_out = parse_runner(runner)
     resources = Resources(device, compiled=compiled)

@@ -18,12 +18,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from antiadv.evaluation import Progress, Tally
-    from antiadv.reporting.table import Row
+    from antiadv.reporting.rows import Row
 
 EVERY = 10.0  # seconds between plain lines where there is no terminal
-# said once where all rows agree
-SHARED = ("data", "model", "defence", "attack", "threat", "budget", "seed", "precision", "n")
-WHOLE = ("robust % [95 %]", "gain (p)")  # never folded
+UNBROKEN = ("robust % [95 %]", "gain (p)")  # columns that are never wrapped
 WIDE = 160  # columns where there is no terminal: a pipe has no edge to fold a table at
 
 
@@ -67,50 +65,23 @@ def _stdout() -> TextIO:
 
 
 def print_rows(rows: Sequence[Row], sentences: Sequence[str]) -> None:
-    """What all rows share, once; the table of what differs; the verdict."""
-    from rich import box
-    from rich.table import Table
+    """Print what all rows share once, then a table of the rest, then the sentences."""
+    from antiadv.reporting.render.terminal import table_for_terminal, without_shared
+    from antiadv.reporting.rows import row_table
 
-    from antiadv.reporting.render.rows import needed
-
-    lines = [_named(row) for row in rows]
-    asked = {*needed(rows), "budget"}
-    names = [name for name in lines[0] if name in asked and any(line[name] for line in lines)]
-    same = [name for name in names if name in SHARED and len({line[name] for line in lines}) == 1]
+    shared, table = without_shared(row_table(rows, budget=True))
     console = out()
-    console.print(" · ".join(f"{name} {lines[0][name]}" for name in same), soft_wrap=True)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    for name in (n for n in names if n not in same):
-        heading = name.replace("median ", "median\n")
-        table.add_column(heading, overflow="fold", justify="left" if name in SHARED else "right", no_wrap=name in WHOLE)
-    for line in lines:
-        table.add_row(*(line[name] for name in names if name not in same))
-    console.print(table)
+    console.print(" · ".join(f"{name} {text}" for name, text in shared), soft_wrap=True)
+    console.print(table_for_terminal(table, unbroken=UNBROKEN))
     for sentence in sentences:
         console.print(printable(sentence), soft_wrap=True)
 
 
-def _named(row: Row) -> dict[str, str]:
-    """The columns of a row by name; of the threat, the ball and the budget: its access is the attack's unless said."""
-    from antiadv import attacks
-    from antiadv.reporting.render.rows import HEADINGS, fields
-
-    threat = row.cell.threat
-    more = "" if threat.access == attacks.parse(row.cell.attack).access else f", access={threat.access}"
-    said = dict(zip(HEADINGS, fields(row), strict=True)) | {"threat": f"{threat.ball}{more}"}
-    budget = "" if threat.queries is None else f"{threat.queries:,}"
-    return {k: v for name in HEADINGS for k, v in [(name, said[name]), *[("budget", budget)] * (name == "threat")]}
-
-
 def print_table(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
-    from rich.table import Table
+    from antiadv.reporting.render.terminal import table_for_terminal
+    from antiadv.reporting.table import text_table
 
-    table = Table()
-    for name in headings:
-        table.add_column(name, overflow="fold")
-    for line in lines:
-        table.add_row(*line)
-    out().print(table)
+    out().print(table_for_terminal(text_table(headings, lines, labels=len(headings))))
 
 
 @contextmanager

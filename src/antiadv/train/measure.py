@@ -3,7 +3,7 @@
     clean      #{ argmax f(x) = y }
     PGD-20     #{ argmax f(z) = y },  z by `attacks.white_box.pgd` with its defaults, Linf 8/255: what
                `antiadv evaluate --attack pgd --threat linf:8/255` runs, sample by sample with the same dice
-    interval   Wilson's, 95 %:  (p + c²/2n ± c √(p(1 − p)/n + c²/4n²)) / (1 + c²/n),   c = 1.96
+    interval   Wilson's, 95 %: `core/interval.py`
 
 PGD-20 is the number by which adversarially trained networks are usually compared, an upper bound of the robust
 accuracy. A stronger verdict is the business of `antiadv evaluate`.
@@ -11,9 +11,7 @@ accuracy. A stronger verdict is the business of `antiadv evaluate`.
 
 from __future__ import annotations
 
-import math
 from contextlib import AbstractContextManager
-from statistics import NormalDist
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +21,7 @@ from antiadv.core.attack import Attack
 from antiadv.core.ball import Ball, Linf
 from antiadv.core.draws import Draws
 from antiadv.core.engine import Eager
+from antiadv.core.interval import wilson
 from antiadv.core.ledger import Ledger
 from antiadv.core.oracle import Oracle
 from antiadv.core.threat import Access, Threat
@@ -35,9 +34,7 @@ BALL = Linf(8 / 255)
 
 def interval(found: Accuracy) -> tuple[float, float]:
     """Wilson's interval at 95 %."""
-    c, n, p = NormalDist().inv_cdf(0.975), found.total, found.share
-    centre, half = p + c * c / (2 * n), c * math.sqrt(p * (1 - p) / n + c * c / (4 * n * n))
-    return (centre - half) / (1 + c * c / n), (centre + half) / (1 + c * c / n)
+    return wilson(found.hits, found.total)
 
 
 def accuracy(net: nn.Module, x: Tensor, y: Tensor, *, batch: int = 1000, seed: int = 0) -> Accuracy:
