@@ -498,9 +498,9 @@ def test_the_page_says_plainly_what_is_met_and_what_was_not_run(
     fast = {**both, **better, "setup": {"ours": 0.0, "compiled": 9.0}}
     put({**fast, "verdict": verdict(fast)}, folder / run[0].name)
     page = pages.page(tmp_path)
-    assert f"These do so not as it stands:\n\n- `{HOP}` (cpu, float32): compiled\n" in page
+    assert f"These meet it only with an option:\n\n- `{HOP}` (cpu, float32): compiled\n" in page
     assert "| 2.00 (one run) | 1 |" in page, "a single run has no range to show"
-    here = page.split("## On a CPU")[1].split("## What a CPU leaves")[0]
+    here = page.split("## On a CPU")[1].split("## How much faster")[0]
     assert f"`{HOP}`" not in here.split("Not run yet:")[1], "it was run"
 
 
@@ -509,7 +509,7 @@ def test_a_job_run_with_fewer_queries_than_its_target_has_is_named() -> None:
     found = [{"job": "nes", "queries": 1000}, {"job": "nes", "queries": 5000}, {"job": "square", "queries": None}]
     found += [{"job": "bandits", "queries": 2000}, {"job": "bandits", "queries": 10_000}]
     said = pages.fewer_queries(found, due)
-    assert said.endswith("so far:\n\n- `nes`: 10,000 asked, 5,000 run\n")
+    assert said.endswith(":\n\n- `nes`: 10,000 asked, 5,000 run\n")
     assert pages.fewer_queries([*found, {"job": "nes", "queries": 10_000}], due) == ""
 
 
@@ -521,7 +521,7 @@ def test_a_job_whose_sides_lie_in_several_files_is_counted_once_and_by_all_of_th
     assert pages.targets_met(found, None) == "**1 of 1 stored jobs meet their target.**\n"
     found.append({**job, "verdict": {"sides": {"ours": {"met": False}}}})
     assert pages.targets_met(found, None).endswith(
-        "target.**\n\nThese do so not as it stands:\n\n- `j` (gpu, tf32): half\n"
+        "target.**\n\nThese meet it only with an option:\n\n- `j` (gpu, tf32): half\n"
     )
 
 
@@ -529,7 +529,7 @@ def test_the_page_says_what_others_took_and_how_much_there_is_to_gain(
     run: tuple[Path, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     folder = tmp_path / "results" / "bench"
-    for share, said in ((0.0123, " Other programs took at most 1.2 % of its processors meanwhile.\n"), (None, "\n")):
+    for share, said in ((0.0123, " Other programs used at most 1.2 % of the processors.\n"), (None, "\n")):
         put({**read(run[0]), "others": share}, folder / run[0].name)
         assert f"Run on: cpu, threads: 1.{said}" in pages.page(tmp_path)
     facts = ceiling(Setting(CPU, samples=1, repeats=1))
@@ -537,7 +537,7 @@ def test_the_page_says_what_others_took_and_how_much_there_is_to_gain(
     put({**facts, "verdict": verdict(facts)}, folder / "ceiling-cpu.json")
     page = pages.page(tmp_path)
     assert "`compact:trades` takes 35 million multiplications an image" in page
-    assert "| a copy that suits the device | 0.62 [0.62, 0.62] |" in page
+    assert "| a copy laid out for the device | 0.62 [0.62, 0.62] |" in page
     assert "could be more than 2 times as fast" in " ".join(page.split())
     assert " of 1 stored jobs" in page, "a ceiling has no target"
 
