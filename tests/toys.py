@@ -24,6 +24,7 @@ class Halfspace(nn.Module):
         dice = torch.Generator().manual_seed(seed)
         size = 0.5 + torch.rand(shape, generator=dice)
         sign = (torch.rand((shape[0], 1, 1), generator=dice) < 0.5).float() * 2 - 1
+        self.w: Tensor
         self.register_buffer("w", size * sign)
         self.eval()
 
@@ -35,6 +36,7 @@ class Sphere(nn.Module):
     def __init__(self, radius: float) -> None:
         super().__init__()
         self.radius = radius
+        self.centre: Tensor
         self.register_buffer("centre", torch.tensor(0.5))
         self.eval()
 
@@ -85,7 +87,8 @@ class Spy(Defence):
 
     def forward(self, x: Tensor) -> Tensor:
         self.seen += len(x)
-        return self.base(x)
+        scores: Tensor = self.base(x)
+        return scores
 
 
 def small_net(classes: int = 10, channels: int = 3, seed: int = 0) -> nn.Module:

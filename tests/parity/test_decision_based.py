@@ -13,7 +13,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any  # foolbox is not typed
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -133,7 +133,7 @@ def ratio(monkeypatch: pytest.MonkeyPatch) -> Ratio:
     return compare
 
 
-def hop_skip_jump(steps: int, constraint: str = "l2") -> Callable[[], Any]:
+def hop_skip_jump(steps: int, constraint: Literal["linf", "l2"] = "l2") -> Callable[[], Any]:
     return lambda: foolbox.attacks.HopSkipJumpAttack(steps=steps, constraint=constraint)
 
 
