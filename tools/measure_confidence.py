@@ -1,4 +1,4 @@
-"""Measure what the layer does to the confidence of every network of the zoo, beside temperature scaling.
+"""Measure what the layer does to the confidence of every network of the zoo, compared with temperature scaling.
 
     python -m tools.measure_confidence --store results/confidence.json [--samples 0:1000] [--dir DATA]
 
@@ -54,7 +54,7 @@ def identity(card: Card, images: Dataset, samples: range, resources: Resources) 
 
 
 def measure(net: nn.Module, x: Tensor, y: Tensor) -> Facts:
-    """Return the calibration of f, of f with temperature scaling, and of f behind each layer."""
+    """Return the calibration of f, of f with temperature scaling, and of f with each layer."""
     bare = scores(net, x)
     cheap = scaled(net, x, y, BATCH)
     if cheap is None:

@@ -41,7 +41,7 @@ holds one cell: `cell.json` says what it is, and each `*.json.xz` file holds the
 - *also in* names other tables and figures that use the cell. They use cells of seed 0, and ten draws of a randomised
   defence.
 
-Besides the cells there are:
+There are also:
 
 - [precision/](precision): {precision} more cells, which repeat a search in another precision. Shown in
   [docs/precision.md](../docs/precision.md).

@@ -31,7 +31,7 @@ from benchmarks.timing import Clock
 class Side:
     """What one side returned: images, counted passes, seconds.
 
-    `fell` is the published query count at which each sample was fooled, for attacks that tell it.
+    `fell` is the published query count at which each sample was fooled, for attacks that report it.
     """
 
     z: Tensor

@@ -40,7 +40,7 @@ SHARES = tuple(k / 24 for k in (2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16))  # 
 class Course:
     """Everything that a race runs on.
 
-    That is the network alone (`net`), behind our layer (`layer`) and behind the authors' structure of it
+    That is the network alone (`net`), with our layer (`layer`) and with the authors' structure of it
     (`their_task.net`), and the samples. `rows` are the samples that the network gets right, which are attacked.
     """
 
@@ -85,7 +85,7 @@ class Course:
         """Make a short run and return its seconds.
 
         It uses all images and one image, for which the network may be compiled separately. On a GPU it also uses
-        smaller batches, each of which has its own CUDA graph.
+        smaller batches, and each size has its own CUDA graph.
         """
         short, before, n = shortened(self.attack), timing.now(self.x.device), len(self.rows)
         for count in (n, n * 3 // 4, n // 2, 1) if self.x.is_cuda else (n, 1):
@@ -116,9 +116,9 @@ class Course:
         return most
 
     def judged(self, side: Side, text: str) -> Facts:
-        """Judge a side in float32: whether each sample stands, and the distance of its image.
+        """Judge a side in float32: whether each sample is robust, and the distance of its image.
 
-        A sample that stands has the distance of the noise at which the attack began.
+        A robust sample has the distance of the noise at which the attack began.
         """
         x, y, ball, z = self.x, self.y, self.pair.ball, self.x.clone()
         with switched("float32", x.device):
