@@ -184,7 +184,7 @@ def test_a_missing_key_is_named() -> None:
 
 def test_a_surplus_key_is_named() -> None:
     state = trained().state_dict() | {"fc2.weight": torch.zeros(1)}
-    with pytest.raises(BadInput, match=r"file.pt does not fit WideResNet: it has fc2\.weight too many"):
+    with pytest.raises(BadInput, match=r"file.pt does not fit WideResNet: .*fc2\.weight"):
         checkpoints.fill(models.build(SMALL), state, "file.pt")
 
 
@@ -196,7 +196,7 @@ def test_a_head_by_both_names_is_one_too_many() -> None:
 
 def test_a_normalisation_of_other_channels_is_named() -> None:
     state = trained(SMALL + ",normalise=cifar10").state_dict() | {"mu": torch.tensor([0.5])}
-    with pytest.raises(BadInput, match=r"mu is \[0.5\], but this network normalises with"):
+    with pytest.raises(BadInput, match=r"mu is \[0.5\]"):
         checkpoints.fill(models.build(SMALL + ",normalise=cifar10"), state, "file.pt")
 
 
@@ -214,7 +214,7 @@ def test_many_keys_are_counted() -> None:
 
 
 def test_a_misshapen_weight_is_named() -> None:
-    with pytest.raises(BadInput, match=r"fc\.weight has shape \(10, 64\), \(100, 64\) is due"):
+    with pytest.raises(BadInput, match=r"fc\.weight .*\(10, 64\).*\(100, 64\)"):
         checkpoints.fill(models.build(SMALL + ",classes=100"), trained().state_dict(), "file.pt")
 
 
@@ -238,16 +238,14 @@ class Bomb:
 
 def test_a_file_that_could_run_code_is_refused_and_does_not_run(tmp_path: Path) -> None:
     torch.save({"state_dict": trained().state_dict(), "extra": Bomb(tmp_path / "trace")}, tmp_path / "bomb.pt")
-    with pytest.raises(
-        BadInput, match=r"bomb.pt is refused: besides tensors it needs (posix|nt|os)\.system, .* run code"
-    ):
+    with pytest.raises(BadInput, match=r"bomb.pt is refused: .*(posix|nt|os)\.system.* run code"):
         checkpoints.read(tmp_path / "bomb.pt")
     assert not (tmp_path / "trace").exists()
 
 
 def test_a_pickled_module_is_refused_with_its_name(tmp_path: Path) -> None:
     torch.save(nn.Linear(2, 2), tmp_path / "module.pt")
-    with pytest.raises(BadInput, match=r"needs torch\.nn\.modules\.linear\.Linear.*save its state_dict alone"):
+    with pytest.raises(BadInput, match=r"needs torch\.nn\.modules\.linear\.Linear.*state_dict"):
         checkpoints.read(tmp_path / "module.pt")
 
 
@@ -310,12 +308,12 @@ def test_official_names_make_the_right_network(name: str, architecture: str, tmp
 
 @pytest.mark.parametrize("name", ["wrn28-10:mart", "wrn28-10:hydra", "wrn28-10:awp", "wrn34-10:trades", "resnet50"])
 def test_official_names_need_a_file(name: str) -> None:
-    with pytest.raises(BadInput, match=r"does not come with this library; .*path=FILE"):
+    with pytest.raises(BadInput, match=rf"^{name}.*path=FILE"):
         models.load(name)
 
 
 def test_what_was_not_published_is_refused() -> None:
-    with pytest.raises(BadInput, match="wrn28-10:mart is published for cifar10 only"):
+    with pytest.raises(BadInput, match=r"wrn28-10:mart .*cifar10 only"):
         models.load("wrn28-10:mart,path=x,data=cifar100")
-    with pytest.raises(BadInput, match="wrn34-10:awp is published for cifar100 only"):
+    with pytest.raises(BadInput, match=r"wrn34-10:awp .*cifar100 only"):
         models.load("wrn34-10:awp,path=x,data=cifar10")

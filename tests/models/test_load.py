@@ -93,7 +93,7 @@ def test_a_path_without_a_card_is_the_plain_architecture(zoo: Path) -> None:
     torch.save(network.state_dict(), "mine.pt")
     assert models.digest(models.load("wrn16-4:trades,path=mine.pt,data=cifar100")) == models.digest(network)
     assert models.digest(models.load("file:mine.pt,architecture=(wrn:16,4,100)")) == models.digest(network)
-    with pytest.raises(BadInput, match=r"mine.pt has no card mine.json beside it; say architecture="):
+    with pytest.raises(BadInput, match=r"mine.pt .*mine.json.*architecture="):
         models.load("file:mine.pt")
 
 
@@ -106,7 +106,7 @@ def test_an_unknown_variant_lists_the_known_ones(zoo: Path) -> None:
     publish(zoo, "compact-cifar100-mart")
     with pytest.raises(BadInput, match=r"no compact-cifar10-mart in the package; known there: awp, trades$"):
         models.load("compact:mart")
-    with pytest.raises(BadInput, match=r"no resnet18-cifar10-standard in the weights/ folder.* known there: none"):
+    with pytest.raises(BadInput, match=r"no resnet18-cifar10-standard in .*weights/.*: none"):
         models.load("resnet18")
 
 
@@ -116,13 +116,13 @@ def test_a_changed_file_is_refused(zoo: Path) -> None:
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
-    with pytest.raises(BadInput, match="is not the file its card describes"):
+    with pytest.raises(BadInput, match=r"its digest is .*expected"):
         models.load("compact:trades")
 
 
 def test_a_card_about_another_network_is_refused(zoo: Path) -> None:
     publish(zoo, "compact-cifar10-trades", architecture="preact18:width=2,normalise=half")
-    with pytest.raises(BadInput, match="is not the one its card describes"):
+    with pytest.raises(BadInput, match=r"its digest is .*expected"):
         models.load("compact:trades")
 
 
@@ -134,7 +134,7 @@ def test_a_card_that_says_too_little_is_refused(zoo: Path) -> None:
 
 
 def test_an_unknown_name_lists_the_known_ones(zoo: Path) -> None:
-    with pytest.raises(BadSpec, match=r"did you mean compact\?.*nor is there a module 'compcat'"):
+    with pytest.raises(BadSpec, match=r"did you mean compact\?.*no module 'compcat'"):
         models.load("compcat:trades")
     with pytest.raises(BadSpec, match=r"unknown model 'wrn28-11'; did you mean wrn28-10"):
         models.load("wrn28-11:mart")
@@ -194,10 +194,10 @@ def test_untrained_weights_of_your_own_are_the_same_in_every_process(module: str
     [
         ("fails", "RuntimeError: no weights here"),
         ("exits", "SystemExit: bye"),
-        ("lacks", "No module named 'a_package_nobody_has'; install what it needs"),
+        ("lacks", "No module named 'a_package_nobody_has'"),
         ("number", "returned int; return an nn.Module"),
         ("constant", "TypeError"),
-        ("instance", "a network already; name a function without arguments that returns it"),
+        ("instance", "is a network"),
         ("absent", "AttributeError"),
     ],
 )
@@ -209,12 +209,12 @@ def test_whatever_goes_wrong_in_your_code_is_one_sentence(module: str, name: str
 
 
 def test_a_file_that_is_not_there_is_not_said_to_lack_its_card(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="is not a file; give the path of a checkpoint"):
+    with pytest.raises(BadInput, match="is not a file"):
         models.load(f"file:{tmp_path / 'none.safetensors'}")
 
 
 def test_a_module_that_is_not_there_is_unknown(module: str) -> None:
-    with pytest.raises(BadSpec, match=r"nor is there a module 'mine_of_this_test\.neets'"):
+    with pytest.raises(BadSpec, match=r"no module 'mine_of_this_test\.neets'"):
         models.load("mine_of_this_test.neets:make_net")
 
 

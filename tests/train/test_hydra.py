@@ -9,8 +9,9 @@ import torch
 from torch import nn
 
 from antiadv import models
+from antiadv.models.checkpoints import mask
 from antiadv.train import Settings, parse
-from antiadv.train.hydra import Masked, Scored, first_scores, mask, plain, prunable
+from antiadv.train.hydra import Masked, Scored, first_scores, plain, prunable
 from antiadv.train.step import Step
 from tests.train.tiny import batch, colours, network
 

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import torch
@@ -21,7 +20,7 @@ from antiadv.core.ball import Ball
 from antiadv.core.draws import Draws
 from antiadv.core.errors import BadInput
 from antiadv.core.oracle import Oracle
-from antiadv.models import halves, sparse
+from antiadv.models import packing
 from antiadv.models.card import read_card
 from antiadv.models.noise import noise_layers
 from antiadv.train import Progress, Settings, loop, parse, train
@@ -173,18 +172,15 @@ def test_hydra_may_start_from_a_trained_network_and_stays_sparse_in_the_file(tmp
         train(parse(text), "preact18:width=2", "cifar10", out, settings, load=colours, start=first)
 
 
-@pytest.mark.parametrize("short", [sparse, halves])
-def test_a_start_may_be_written_short(short: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_may_be_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("NETWORK", "TENSOR"):
-        monkeypatch.setattr(halves, name, 1)
-    state = {
-        n: t * (torch.rand(t.shape) < 0.2) if t.dim() > 1 else t for n, t in models.build(TINY).state_dict().items()
-    }
-    written = short.squeeze(rounded(state))
-    assert set(written) != set(state)
-    save_file(written, tmp_path / "short.safetensors")
+        monkeypatch.setattr(packing, name, 1)
+    state = models.build(TINY).state_dict()
+    packed = packing.pack(rounded(state))
+    assert set(packed) != set(state)
+    save_file(packed, tmp_path / "packed.safetensors")
     net = models.build(TINY)
-    load_weights(net, tmp_path / "short.safetensors")
+    load_weights(net, tmp_path / "packed.safetensors")
     for name, t in net.state_dict().items():
         assert torch.equal(t, rounded(state)[name].to(t.dtype))
 

@@ -1,13 +1,13 @@
-"""Networks: images in [0, 1] in, logits out; normalisation inside. `MODELS` is the table of contents.
+"""Networks: they take images in [0, 1], normalise them inside, and return logits. `MODELS` lists all names.
 
-    load("compact:trades")               a trained network, ready to be attacked: eval mode, float32, no gradients kept
-    load("wrn28-10:mart,path=FILE")      the authors' own weights, in the layout they published
-    load("my.module:make_net")           yours: a callable without arguments that returns an nn.Module
-    build("preact18:width=16")           an untrained network, by its architecture
-    digest(network)                      its identity; `canonical(text)` is its name, without where the file lies, and
-                                         `label(text)` what to call it
+    load("compact:trades")               a trained network in eval mode and float32, without parameter gradients
+    load("wrn28-10:mart,path=FILE")      the weights that the authors published
+    load("my.module:make_net")           your own: a function without arguments that returns an nn.Module
+    build("preact18:width=16")           an untrained network
+    digest(network)                      its identity, a sha256
+    canonical(text), label(text)         its name in cells, without the path of its file, and its name in reports
 
-Neither building nor loading reads or writes torch's global generator.
+Building and loading do not touch torch's global random numbers.
 """
 
 from __future__ import annotations
@@ -63,31 +63,31 @@ cards = find_cards
 
 
 def load(text: str) -> nn.Module:
-    """The network of that spec or import path, in eval mode, float32, its parameters not asking for gradients."""
+    """Load the network of a spec or import path, in eval mode and float32, without parameter gradients."""
     network: nn.Module = _imported(text.strip()) if _is_import_path(text) else spec.parse(text, MODELS, "model")
     return network.eval().requires_grad_(False).float()
 
 
 def canonical(text: str) -> str:
-    """The normal form of a spec, without the path of its file: what a cell is named and keyed by.
+    """Return the normal form of a spec, without the path of its file. Cells are named and keyed by it.
 
-    A name that is not registered, such as an import path or that of a network in hand, is its own normal form.
+    A name that is not registered, such as an import path, is its own normal form.
     """
     if not is_registered(text):
         return text.strip()
     read = spec.read(text, MODELS, "model")
     rest = read.text(leave_out=("path", "variant")).removeprefix(read.name).removeprefix(":")
-    said = [str(read.options[key]) for key in ("variant",) if key in read.options] + [rest] * bool(rest)
-    return read.name + (":" + ",".join(said) if said else "")
+    options = [str(read.options[key]) for key in ("variant",) if key in read.options] + [rest] * bool(rest)
+    return read.name + (":" + ",".join(options) if options else "")
 
 
 def is_registered(text: str) -> bool:
-    """Whether it begins with a name of the table of contents."""
+    """Return whether the text begins with a name in `MODELS`."""
     return text.partition(":")[0].strip() in MODELS
 
 
 def is_known(text: str) -> bool:
-    """Whether `load` could look for it: a name of its own table, or an import path; that of a network in hand is not.
+    """Return whether `load` can try it: a registered name or an import path.
 
     >>> [is_known(text) for text in ("compact:trades", "my.module:make", "mine")]
     [True, True, False]
@@ -96,7 +96,7 @@ def is_known(text: str) -> bool:
 
 
 def label(text: str) -> str:
-    """What a network is called in reports and commands: its normal form, and of a file that is one by itself its name.
+    """Return the name of a network in reports: its normal form, and for `file:` the name of the file.
 
     >>> label("file:/data/runs/net.safetensors"), label("wrn28-10:mart,path=/data/net.pt")
     ('file:net.safetensors', 'wrn28-10:mart')
@@ -109,7 +109,7 @@ def label(text: str) -> str:
 
 
 def catalogue() -> list[dict[str, str]]:
-    """A line for every network at hand, then one for every name that needs a file."""
+    """Return a row for each network at hand, then one for each name that needs a file."""
     lines = [
         {
             "name": card.spec,
@@ -122,35 +122,37 @@ def catalogue() -> list[dict[str, str]]:
     for name, loader in MODELS.items():
         known = spec.parameters(loader)
         variants = typing.get_args(known["variant"].annotation) if "variant" in known else ()
-        said = [f"{name}:{variant},path=FILE" for variant in variants] or [f"{name}:path=FILE"] * ("path" in known)
+        names = [f"{name}:{variant},path=FILE" for variant in variants] or [f"{name}:path=FILE"] * ("path" in known)
         about = (inspect.getdoc(loader) or "").partition("\n")[0]
-        lines += [{"name": text, "clean": "", "pgd-20": "", "about": about} for text in said]
+        lines += [{"name": text, "clean": "", "pgd-20": "", "about": about} for text in names]
     return lines
 
 
 def _is_import_path(text: str) -> bool:
-    """`my.module:make_net`; a registered name comes first."""
+    """Return whether the text looks like `my.module:make_net`. Registered names take precedence."""
     match = re.fullmatch(r"([^\W\d]\w*(?:\.[^\W\d]\w*)*):([^\W\d]\w*(?:\.[^\W\d]\w*)*)", text.strip())
     return match is not None and match[1] not in MODELS
 
 
 def _imported(text: str) -> nn.Module:
-    """What the callable returns. Untrained weights are drawn from a fixed seed: every worker makes the same network."""
+    """Call the function at an import path. The seed is fixed, so every worker gets the same untrained weights."""
     where, _, name = text.partition(":")
     try:
         with _current_directory_importable(), torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(0)
             make = importlib.import_module(where)
-            torch.default_generator.manual_seed(0)  # an import may draw too, and happens once
+            torch.default_generator.manual_seed(0)  # an import may use random numbers, but runs only once
             for part in name.split("."):
                 make = getattr(make, part)
             if isinstance(make, nn.Module):
-                raise BadInput(f"{text!r} is a network already; name a function without arguments that returns it")
-            network = make()  # type: ignore[operator]  # whether it is callable is the user's affair: see below
+                raise BadInput(
+                    f"{text!r} is a network, not a function; give a function without arguments that returns it"
+                )
+            network = make()  # type: ignore[operator]  # an object that cannot be called is reported below
     except ModuleNotFoundError as error:
         if error.name is None or not f"{where}.".startswith(f"{error.name}."):
-            raise BadInput(f"{text!r} cannot be loaded: {error}; install what it needs") from error
-        raise BadSpec(f"{_unknown(text)}; nor is there a module {error.name!r} to import it from") from error
+            raise BadInput(f"{text!r} cannot be loaded: {error}; install the missing module") from error
+        raise BadSpec(f"{_unknown(text)}; and there is no module {error.name!r} to import") from error
     except AntiadvError:
         raise
     except (Exception, SystemExit) as error:
@@ -161,7 +163,7 @@ def _imported(text: str) -> nn.Module:
 
 
 def _unknown(text: str) -> BadSpec:
-    """What `spec` says of a name that is not registered: the nearest ones that are."""
+    """Return the error for a name that is not registered, with the nearest registered names."""
     try:
         spec.read(text, MODELS, "model")
     except BadSpec as error:

@@ -1,10 +1,10 @@
-"""The two layers with weights that all our networks are made of, and how the weights are drawn.
+"""Convolution, linear layer and weight initialisation of all our networks.
 
-    Conv, Linear      as in torch, but building one draws nothing: no global generator is read
+    Conv, Linear      as in torch, but creating one uses no random numbers
     initialise        conv weight ~ N(0, 2 / (k·k·out));  linear weight ~ U(±1/√in), bias 0;  batch norm 1 and 0
 
-The rule is that of the WideResNet, TRADES and torchvision code (kaiming normal, fan out). `Conv` is also the one place
-where noise can enter a network (models/noise.py): noise in front of a convolution adds no key to the state_dict.
+The WideResNet, TRADES and torchvision code initialise in the same way (kaiming normal, fan out). `Conv` can add noise
+to its input (models/noise.py), which adds no key to the state_dict.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from antiadv.models.noise import GaussianNoise
 
 
 class Conv(nn.Conv2d):
-    """A square convolution without bias that keeps the size at stride 1, with noise of that σ in front if σ > 0."""
+    """A square convolution without bias that keeps the size at stride 1. `noise` is the σ of noise on its input."""
 
     def __init__(self, inner: int, outer: int, kernel: int, stride: int = 1, noise: float = 0.0) -> None:
         if inner < 1 or outer < 1 or noise < 0:
             raise BadInput(
-                f"a network needs at least one channel everywhere and noise of at least 0; "
+                f"a convolution needs at least one channel and noise >= 0; "
                 f"found {inner} to {outer} channels and noise {noise}"
             )
         super().__init__(inner, outer, kernel, stride, padding=kernel // 2, bias=False)
         self.noise: nn.Module = GaussianNoise(noise) if noise > 0 else nn.Identity()
 
     def reset_parameters(self) -> None:
-        """Nothing: torch would draw from the global generator here; `initialise` draws from its own."""
+        """Do nothing. torch would use the global generator here; `initialise` uses its own."""
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(self.noise(x))
 
 
 class Linear(nn.Linear):
-    """The head of a network."""
+    """The last layer of a network."""
 
     def __init__(self, inner: int, classes: int) -> None:
         if classes < 1:
@@ -46,12 +46,12 @@ class Linear(nn.Linear):
         super().__init__(inner, classes)
 
     def reset_parameters(self) -> None:
-        """Nothing: see `Conv.reset_parameters`."""
+        """Do nothing, as `Conv.reset_parameters`."""
 
 
 @torch.no_grad()
 def initialise(network: nn.Module, seed: int) -> None:
-    """Draw every weight of the network from one generator, in the order of its modules."""
+    """Set every weight of the network from one generator, in the order of its modules."""
     generator = torch.Generator().manual_seed(seed)
     for module in network.modules():
         if isinstance(module, Conv):

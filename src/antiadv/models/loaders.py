@@ -1,12 +1,13 @@
-"""How each name of `MODELS` becomes a network. A loader's parameters are the options of its spec.
+"""One loader for each name in `MODELS`. The parameters of a loader are the options of its spec.
 
     compact:trades                         comes with the package, in models/zoo
     resnet18:standard, wrn16-4:awp         in the weights/ folder of the repository, or path=FILE
-    wrn28-10:mart,path=FILE                the authors' published files, which cannot be shipped
-    file:OUT.safetensors                   whatever `antiadv train` wrote, by the card beside it
+    wrn28-10:mart,path=FILE                a file of the authors; we may not distribute these
+    file:OUT.safetensors                   a file from `antiadv train`, described by the card next to it
 
-Which file is which: MART, HYDRA and RST-AWP (`awp`) are WideResNet-28-10 without normalisation, ImageNet-Pre
-(`pretraining`) is one fed with 2x − 1; TRADES is a WideResNet-34-10, and so is AT-AWP on CIFAR-100, normalised.
+The authors' networks: MART, HYDRA and RST-AWP (`awp`) are WideResNet-28-10 without normalisation. ImageNet-Pre
+(`pretraining`) is a WideResNet-28-10 that takes 2x − 1. TRADES is a WideResNet-34-10; AT-AWP on CIFAR-100 is one with
+normalisation.
 """
 
 from __future__ import annotations
@@ -36,16 +37,16 @@ Data = Literal["cifar10", "cifar100"]
 
 
 def build(text: str) -> nn.Module:
-    """An untrained network, in training mode: `build("wrn:depth=16,widen=4")`."""
+    """Build an untrained network in training mode: `build("wrn:depth=16,widen=4")`."""
     network: nn.Module = spec.parse(text, ARCHITECTURES, "architecture")
     return network
 
 
-# ---------------------------------------------------------------- ours
+# ---------------------------------------------------------------- networks of this project
 
 
 def compact(variant: str = "standard", data: Data = "cifar10") -> nn.Module:
-    """The small networks that come with the package."""
+    """Small networks that come with the package."""
     return _from_folders(f"compact-{data}-", variant, [zoo_folder()], "the package")
 
 
@@ -60,7 +61,7 @@ def wrn16_4(variant: str = "trades", path: str | None = None, data: Data = "cifa
 
 
 def file(path: str, architecture: str | None = None) -> nn.Module:
-    """Any file of weights; its architecture is said by the card beside it, or here: architecture=(wrn:16,4)."""
+    """Any file of weights. The card next to it names its architecture; else give architecture=(wrn:16,4)."""
     return _from_file(Path(path).expanduser(), architecture)
 
 
@@ -84,23 +85,25 @@ def _from_folders(stem: str, variant: str, folders: list[Path], place: str) -> n
 
 
 def _from_file(path: Path, architecture: str | None) -> nn.Module:
-    """Weights into the network its card describes; where there is a card, both digests must be as it says."""
+    """Load weights into the network that the card describes. With a card, both digests must match it."""
     if not path.is_file():
         raise BadInput(f"{path} is not a file; give the path of a checkpoint")
     card = read_card(_card_of(path)) if _card_of(path).is_file() else None
     if card is not None and file_digest(path) != card.file["digest"]:
         raise BadInput(
             f"{path} is not the file its card describes: its digest is {file_digest(path)}, "
-            f"{card.file['digest']} is due; get both again"
+            f"expected {card.file['digest']}; get both again"
         )
     if card is None and architecture is None:
-        raise BadInput(f"{path} has no card {_card_of(path).name} beside it; say architecture=(…), such as (resnet18)")
-    network = build(architecture or card.architecture)  # type: ignore[union-attr]  # one of the two is there
+        raise BadInput(
+            f"{path} has no card {_card_of(path).name}; give its architecture, such as architecture=(resnet18)"
+        )
+    network = build(architecture or card.architecture)  # type: ignore[union-attr]  # one of the two is given
     checkpoints.fill(network, checkpoints.plain(checkpoints.read(path)), str(path))
     if card is not None and architecture is None and card.weights not in (None, checkpoints.digest(network)):
         raise BadInput(
-            f"the network made of {path} is not the one its card describes: its digest is "
-            f"{checkpoints.digest(network)}, {card.weights} is due; get both again"
+            f"the network in {path} is not the one its card describes: its digest is "
+            f"{checkpoints.digest(network)}, expected {card.weights}; get both again"
         )
     return network
 
@@ -115,12 +118,12 @@ def zoo_folder() -> Path:
 
 
 def weights_folders() -> list[Path]:
-    """weights/ here, and that of the repository when the package runs from a source checkout."""
+    """Return weights/ in the current folder, and that of the repository when running from a source checkout."""
     return [Path.cwd() / "weights", Path(__file__).parents[3] / "weights"]
 
 
 def find_cards() -> list[Card]:
-    """The cards of all networks at hand, those of the package first."""
+    """Return the cards of all networks at hand, those of the package first."""
     folders = dict.fromkeys(folder.resolve() for folder in [zoo_folder(), *weights_folders()])
     return [read_card(path) for folder in folders for path in sorted(folder.glob("*.json")) if _has_weights(path)]
 
@@ -133,7 +136,7 @@ def _card_of(path: Path) -> Path:
     return path.with_suffix(".json")
 
 
-# ---------------------------------------------------------------- the authors'
+# ---------------------------------------------------------------- networks of the authors
 
 
 def wrn28_10(
@@ -141,7 +144,7 @@ def wrn28_10(
 ) -> nn.Module:
     """WideResNet-28-10: MART, HYDRA, RST-AWP and, for both data sets, ImageNet-Pre."""
     if data == "cifar100" and variant != "pretraining":
-        raise BadInput(f"wrn28-10:{variant} is published for cifar10 only; for cifar100 there is pretraining")
+        raise BadInput(f"wrn28-10:{variant} is published for cifar10 only; use pretraining for cifar100")
     normalise = "half" if variant == "pretraining" else "none"
     return _official(f"wrn:depth=28,widen=10,normalise={normalise},{_head(data)}", path, f"wrn28-10:{variant}")
 
@@ -158,14 +161,16 @@ def wrn34_10(
 
 
 def resnet50(variant: Literal["v1", "v1.5"] = "v1.5", path: str | None = None) -> nn.Module:
-    """ImageNet's ResNet-50: torchvision's (v1.5), or one whose blocks stride on their first convolution (v1)."""
+    """ResNet-50 for ImageNet: torchvision's (v1.5), or with the stride on the first convolution of a block (v1)."""
     normalise = "imagenet" if variant == "v1.5" else "resnet50-v1"
     return _official(f"resnet50:{variant},normalise={normalise}", path, f"resnet50:{variant}")
 
 
 def _official(architecture: str, path: str | None, name: str) -> nn.Module:
     if path is None:
-        raise BadInput(f"{name} does not come with this library; get its authors' file and say {name},path=FILE")
+        raise BadInput(
+            f"{name} does not come with this library; get the file from its authors and write {name},path=FILE"
+        )
     network = build(architecture)
     checkpoints.fill(network, checkpoints.plain(checkpoints.read(Path(path).expanduser())), path)
     return network

@@ -1,9 +1,9 @@
 """Gaussian noise layers: noise inside a network, for a random self-ensemble (Liu et al., ECCV 2018, arXiv:1712.00673).
 
-    layer      h ↦ h + σ·n,   n ~ N(0, I), fresh at every call while `draw` is set; the identity while it is not
+    layer      h ↦ h + σ·n,   n ~ N(0, I), new at every call; the identity while `draw` is None
 
-A layer does not own its dice. Whoever wants noise says where it comes from: training and measuring take a stream of
-their own (`reseed`), a defence the house's draws. A network as loaded is silent, and so a function of its input.
+The caller supplies the random numbers: training and its measurements set a `Stream` (`reseed`), a defence sets
+`core.draws`. A network is loaded without noise, so it is a function of its input.
 
 Notation:   σ → `std`, n → `draw(h)`.
 """
@@ -19,9 +19,9 @@ from torch import Tensor, nn
 
 
 class GaussianNoise(nn.Module):
-    """h + std·draw(h). It holds no tensor, so a network with it has the keys of one without."""
+    """Returns h + std·draw(h). It holds no tensor, so it adds no key to the state_dict."""
 
-    uncompilable = True  # compiled code would be made anew for every `draw`
+    uncompilable = True  # torch.compile would compile again for every `draw`
     draw: Callable[[Tensor], Tensor] | None
 
     def __init__(self, std: float) -> None:
@@ -36,9 +36,9 @@ class GaussianNoise(nn.Module):
 
 
 class Stream:
-    """Standard normals like h, a function of the seed and of how many times it was called: fresh at every call.
+    """Standard normal numbers of the shape of h, determined by the seed and the number of calls so far.
 
-    One key serves a whole batch: the noise of a sample depends on its place in the batch.
+    The noise of a sample depends on its place in the batch.
     """
 
     def __init__(self, seed: int) -> None:
@@ -51,19 +51,19 @@ class Stream:
 
 
 def noise_layers(model: nn.Module) -> list[GaussianNoise]:
-    """The layers that add noise, in the order in which the network holds them."""
+    """Return the layers that add noise, in the order of the modules."""
     return [layer for layer in model.modules() if isinstance(layer, GaussianNoise) and layer.std > 0]
 
 
 def reseed(layers: Iterable[GaussianNoise], seed: int) -> None:
-    """Turn the noise on: from here on it is a function of `seed` alone; distinct layers get distinct noise."""
+    """Turn the noise on. It depends on `seed` only, and differs between layers."""
     for place, layer in enumerate(layers):
         layer.draw = Stream(fold(seed, place))
 
 
 @contextmanager
 def noisy(layers: Sequence[GaussianNoise], seed: int) -> Iterator[None]:
-    """The noise of `seed` inside; afterwards what there was."""
+    """Turn the noise of `seed` on, and restore the previous state at the end."""
     before = [layer.draw for layer in layers]
     reseed(layers, seed)
     try:
@@ -73,12 +73,6 @@ def noisy(layers: Sequence[GaussianNoise], seed: int) -> Iterator[None]:
             layer.draw = draw
 
 
-def silence(layers: Iterable[GaussianNoise]) -> None:
-    """Turn the noise off."""
-    for layer in layers:
-        layer.draw = None
-
-
 def fold(*parts: int) -> int:
-    """A seed made of several whole numbers; other numbers, or another order, give another seed."""
+    """Return a seed made of several integers. Other integers, or another order, give another seed."""
     return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=8).digest()) >> 1

@@ -4,9 +4,9 @@
     PreActResNet18   block: conv relu(bn conv a) + shortcut, a = relu(bn x)         then batch norm, relu, average
     ResNet50         block: 1x1, 3x3, 1x1 to four times the width                   7x7 stem of stride 2, max pool
 
-Widths are w, 2w, 4w, 8w with w = `width`. `stride_on` says which convolution of a ResNet-50 block halves the size: the
-first 1x1 ("v1": the paper, Caffe, Keras) or the 3x3 ("v1.5": torchvision). Keys are torchvision's, for the small ones
-too, with `shortcut` for `downsample`. The average is global, so any image size works.
+Widths are w, 2w, 4w, 8w with w = `width`. `stride_on` selects the convolution of a ResNet-50 block that halves the
+size: the first 1x1 ("v1": the paper, Caffe, Keras) or the 3x3 ("v1.5": torchvision). Keys are those of torchvision;
+the CIFAR networks use `shortcut` for `downsample`. The average is global, so any image size works.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from antiadv.models.preprocess import Normalisation, normaliser
 
 
 class ResNet18(nn.Module):
-    """Images [N, channels, H, W] in [0, 1] to logits [N, classes]; eight blocks for images of about 32 x 32."""
+    """Images [N, channels, H, W] in [0, 1] to logits [N, classes]; for images of about 32 x 32."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Block(nn.Module):
 
 
 class PreActResNet18(nn.Module):
-    """Images [N, channels, H, W] in [0, 1] to logits [N, classes]; at width 16 the compact network of the zoo."""
+    """Images [N, channels, H, W] in [0, 1] to logits [N, classes]; the `compact` networks have width 16."""
 
     def __init__(
         self,
@@ -106,7 +106,9 @@ class PreActBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         a = F.relu(self.bn1(x))
         y: Tensor = self.conv2(F.relu(self.bn2(self.conv1(a))))
-        return y + (self.shortcut(a) if len(self.shortcut) else x)  # the identity carries x before its activation
+        return y + (
+            self.shortcut(a) if len(self.shortcut) else x
+        )  # the identity shortcut takes x before the activation
 
 
 def _groups(block: type[Block] | type[PreActBlock], width: int, noise: float) -> list[nn.Sequential]:
@@ -119,7 +121,7 @@ def _groups(block: type[Block] | type[PreActBlock], width: int, noise: float) ->
 
 
 class ResNet50(nn.Module):
-    """Images [N, 3, H, W] in [0, 1], 224 x 224 as a rule, to logits [N, classes]; torchvision's key names."""
+    """Images [N, 3, H, W] in [0, 1], usually 224 x 224, to logits [N, classes]; keys as in torchvision."""
 
     def __init__(
         self,

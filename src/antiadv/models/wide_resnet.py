@@ -1,12 +1,12 @@
-"""WideResNet-D-k (Zagoruyko and Komodakis, BMVC 2016, arXiv:1605.07146), with the key names of the robust checkpoints.
+"""WideResNet-D-k (Zagoruyko and Komodakis, BMVC 2016, arXiv:1605.07146); keys as in the robust checkpoints.
 
     conv 3x3, 16  →  three groups of n = (D − 4)/6 blocks, widths 16k, 32k, 64k, strides 1, 2, 2
                   →  batch norm, relu, global average, linear
     block         a = relu(bn1 x);   y = conv2 relu(bn2 conv1 a)
-                  x + y  where the widths agree,  convShortcut(a) + y  where they do not
+                  x + y  if the widths agree,  else convShortcut(a) + y
 
 Notation:   D → `depth`, k → `widen`.
-Departures: no dropout (all five checkpoints of the paper have rate 0); the average is global, so any image size works.
+Departures: no dropout (its rate is 0 in all five checkpoints); the average is global, so any image size works.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class WideResNet(nn.Module):
 
 
 class Group(nn.Module):
-    """Blocks of one width; the first one changes size and width."""
+    """Blocks of one width. The first block changes size and width."""
 
     def __init__(self, blocks: int, inner: int, outer: int, stride: int, noise: float) -> None:
         super().__init__()
@@ -76,7 +76,9 @@ class WideBlock(nn.Module):
         self.conv1 = Conv(inner, outer, 3, stride, noise)
         self.bn2 = nn.BatchNorm2d(outer)
         self.conv2 = Conv(outer, outer, 3, 1, noise)
-        self.convShortcut = Conv(inner, outer, 1, stride, noise) if inner != outer else None  # the checkpoints' name
+        self.convShortcut = (
+            Conv(inner, outer, 1, stride, noise) if inner != outer else None
+        )  # name as in the checkpoints
 
     def forward(self, x: Tensor) -> Tensor:
         a = F.relu(self.bn1(x))

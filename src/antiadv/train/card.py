@@ -1,7 +1,7 @@
 """What is published of a training: weights in float16, and a card that says what they are and how good they are.
 
     weights    every tensor of two or more dimensions rounded to float16; vectors (batch norm, bias) stay float32;
-               pruned ones without their zeros (models/sparse.py), large networks written short (models/halves.py)
+               large networks are packed without loss (models/packing.py)
     card       command, recipe, architecture, data and weight digests, curves, cost, and what the rounded weights score
 
 The accuracies are those of the file: it is read back, in float32, before anything is measured.
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from antiadv import models
 from antiadv.attacks import full_text
 from antiadv.attacks.white_box.pgd import PGD
-from antiadv.models import halves, sparse
+from antiadv.models import packing
 from antiadv.models.card import Accuracy, Card, write_card
 from antiadv.models.checkpoints import read
 from antiadv.models.loaders import file_digest
@@ -35,7 +35,7 @@ def publish(
 ) -> Card:
     """Write `out` and its card, `out` with the ending .json; returns the card."""
     said = {"architecture": facts["architecture"], "recipe": facts["recipe"]}
-    checkpoint.write(out, halves.squeeze(sparse.squeeze(rounded(net.state_dict()))), said)
+    checkpoint.write(out, packing.pack(rounded(net.state_dict())), said)
     net.load_state_dict(read(out))
     weights = models.digest(net)
     classifier = recipe.classifier(net.to(device)).eval()

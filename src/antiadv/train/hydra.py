@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from antiadv.core.errors import BadInput, BadSpec
+from antiadv.models.checkpoints import mask
 from antiadv.train.recipe import Batch, Loss, Phase, Recipe
 from antiadv.train.trades import TRADES
 
@@ -37,7 +38,7 @@ class Hydra(Recipe):
 
     limits: ClassVar[tuple[str, ...]] = (
         *Recipe.limits,
-        "Its zeros save bytes on disk, and no time: it runs as a dense network.",
+        "Its zeros save no time: it runs as a dense network.",
     )
 
     def __post_init__(self) -> None:
@@ -103,15 +104,6 @@ class Masked(nn.Module):
 
     def effective(self) -> dict[str, Tensor]:
         return {name: self.net.get_parameter(name) * self.get_buffer(f"mask_{i}") for i, name in enumerate(self.names)}
-
-
-@torch.no_grad()
-def mask(a: Tensor, keep: float) -> Tensor:
-    """1 for the largest of a, 0 for the lowest int((1 − keep)·numel); of equals the earlier are zeroed first."""
-    flat = a.detach().flatten()
-    order = flat.argsort(stable=True)
-    m = torch.ones_like(flat).scatter_(0, order[: int((1 - keep) * flat.numel())], 0.0)
-    return m.view(a.shape)
 
 
 @torch.no_grad()

@@ -32,7 +32,7 @@ class Pretraining(Recipe):
 
     limits: ClassVar[tuple[str, ...]] = (
         *Recipe.limits,
-        "It was pre-trained on another small data set, where the paper's was on ImageNet.",
+        "It was pre-trained on another small data set; the network of the paper on ImageNet.",
     )
 
     def __post_init__(self) -> None:

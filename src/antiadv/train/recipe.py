@@ -41,8 +41,8 @@ class Recipe(ABC):
     """Base of all recipes. Only `loss` must be written. `limits` are what whoever uses its networks must know."""
 
     limits: ClassVar[tuple[str, ...]] = (
-        "It was trained against one radius of one norm; others were not looked at.",
-        "Robust accuracies are what attacks could not break: they certify nothing.",
+        "It was trained against one radius of one norm; others were not tested.",
+        "Robust accuracies are upper bounds, not certificates: a stronger attack can lower them.",
     )
 
     def perturb(self, net: nn.Module, batch: Batch) -> Tensor:

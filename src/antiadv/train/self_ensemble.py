@@ -28,8 +28,8 @@ class SelfEnsemble(Recipe):
     passes: int = 10
 
     limits: ClassVar[tuple[str, ...]] = (
-        "Its answers are noisy: attacks that do not average over the noise, as `eot` does, say little about it.",
-        "As loaded it is silent; the accuracies are those behind the `self_ensemble` defence.",
+        "Its predictions are random: an attack that does not average over the noise, as `eot` does, is weak against it.",
+        "It is loaded without noise; the accuracies are those with the `self_ensemble` defence.",
     )
 
     def __post_init__(self) -> None:

@@ -17,7 +17,7 @@ from antiadv.train.recipe import Loss, Recipe
 
 @dataclass(frozen=True)
 class Standard(Recipe):
-    limits: ClassVar[tuple[str, ...]] = ("It was trained without any defence.",)
+    limits: ClassVar[tuple[str, ...]] = ("It was trained without adversarial images.",)
 
     def loss(self, net: nn.Module, x: Tensor, z: Tensor, y: Tensor) -> Loss:
         s = net(x)
