@@ -1,8 +1,9 @@
 # Two commands for a newcomer: `make demo` and `make test`. Each sets up what it needs on a machine with Python 3.11.
-# `make test-slow` runs the tests that take long.
+# `make test-slow` runs the slow tests. CONTRIBUTING.md lists all commands.
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
+CODE := src tests tools benchmarks examples
 
 .PHONY: demo test test-slow check format docs paper bench clean
 
@@ -12,35 +13,36 @@ demo: .venv/ready
 test: check
 	$(BIN)/python -m pytest --numprocesses=auto
 
-# what takes long, and then training, parity, engine and convolutions as on a CPU that has AVX2 and no AVX-512
+# the slow tests; then training, parity, engine and convolutions as on a CPU with AVX2 but without AVX-512
 test-slow: .venv/ready
 	$(BIN)/python -m pytest --numprocesses=auto -m slow
 	ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 $(BIN)/python -m pytest --numprocesses=auto \
 		-m 'slow or not slow' tests/train tests/parity tests/engine tests/core/test_strides.py
 
 check: .venv/ready
-	$(BIN)/ruff format --check src tests tools benchmarks
-	$(BIN)/ruff check src tests tools benchmarks
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/ruff check $(CODE)
 	$(BIN)/mypy
 
 format: .venv/ready
-	$(BIN)/ruff format src tests tools benchmarks
-	$(BIN)/ruff check --fix src tests tools benchmarks
+	$(BIN)/ruff format $(CODE)
+	$(BIN)/ruff check --fix $(CODE)
 
-# the pages that are made of facts
+# the generated pages: README.md, docs/ and results/index.md
 docs: .venv/ready
 	$(BIN)/python -m tools.docs
+	$(BIN)/python tools/results_index.py
 
-# the paper from what is stored, in under a minute: docs/reproduction.md, and report/report.html to open in a browser
+# the paper from the stored results, in under a minute: docs/reproduction.md and report/report.html
 paper: docs
 	$(BIN)/antiadv report --store results --out report --gallery 6
 
-# ours beside other people's attacks, how strong and how fast, on the CPU; what is stored is not run again
+# strength and speed of our attacks compared with other libraries, on the CPU; stored jobs are not run again
 bench: .venv-bench/ready
 	.venv-bench/bin/python -W ignore -m benchmarks.parity --device cpu --jobs 'torchattacks-*,art-*,foolbox-*'
 	.venv-bench/bin/python -W ignore -m benchmarks.speed --device cpu --threads 2 --sides ours,compiled,mixed
 
-# their pins clash with ours: an environment of their own, where our package brings no dependencies
+# other libraries pin other versions, so they get their own environment; our package is installed without dependencies
 .venv-bench/ready: benchmarks/constraints.txt
 	$(PYTHON) -m venv .venv-bench
 	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check --constraint benchmarks/constraints.txt \
@@ -49,7 +51,7 @@ bench: .venv-bench/ready
 		--constraint benchmarks/constraints.txt torchattacks --editable .
 	touch $@
 
-# the environment, with the versions that were tested; made anew when they change
+# the environment with the tested versions; made again when they change
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'

@@ -1,4 +1,4 @@
-"""Benchmarks: our code beside other people's. Run them from the root of the repository.
+"""Benchmarks: our code compared with other people's. Run them from the root of the repository.
 
     python -m benchmarks.parity     how strong our attacks are          -> results/parity, docs/parity.md
     python -m benchmarks.speed      how fast they are                   -> results/bench, docs/benchmarks.md

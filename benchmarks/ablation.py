@@ -29,7 +29,7 @@ import torch
 
 import antiadv
 from antiadv import defences
-from antiadv.attacks.autoattack import Autoattack, stages
+from antiadv.attacks.white_box.autoattack import Autoattack, stages
 from antiadv.core.attack import Attack
 from antiadv.core.draws import Draws
 from antiadv.core.ledger import Ledger

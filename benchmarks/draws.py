@@ -1,4 +1,4 @@
-"""What random numbers cost beside the network: one image of normal noise per query is the most any attack draws.
+"""What random numbers cost compared with the network: one image of normal noise per query is the most any attack draws.
 
     python -m benchmarks.draws [--device cuda] [--batch 512] [--model compact:trades …] [--out results/bench/draws.json]
 

@@ -1,16 +1,16 @@
-"""What the layer costs a service: its latency beside the authors' structure, and beside its floor.
+"""What the layer costs a service: its latency compared with the authors' structure, and with its floor.
 
     python -m benchmarks.latency [--device cuda] [--batches 1,64,512] [--precision tf32] [--steps 2]
                                  [--compile] [--out FILE]
 
     authors    `Authors(f)`: K + 2 forwards and K backwards, in plain PyTorch
     ours       `Replayed(AntiAdversary(f))`: K + 1 forwards and K backwards, on a GPU in one captured graph
-    floor      2K + 1 forwards of f, captured too: a backward pass to the images costs at least a forward
+    floor      2K + 1 forwards of f, captured as well: a backward pass to the images costs at least a forward
 
 With --compile, ours and the floor on a compiled network.
 
-The network is a PreActResNet-18 of width 64 with random weights, on which a latency does not depend. The sides are
-called in turn, each call synchronised. The calls form five rounds, each of which gives a ratio of medians; the median,
+The network is a PreActResNet-18 of width 64 with random weights; the latency does not depend on them. The sides are
+called in turn, each call synchronised. The calls form five rounds. Each round gives a ratio of medians; the median,
 minimum and maximum of these ratios are kept. Absolute times are kept for a GPU only.
 """
 
@@ -30,7 +30,7 @@ from torch import Tensor
 from antiadv import AntiAdversary, models
 from antiadv.engine.fast import Replayed
 from antiadv.engine.meter import revision, versions
-from antiadv.engine.precision import switched
+from antiadv.engine.switches import switched
 from benchmarks.authors import Authors
 from benchmarks.files import put
 

@@ -45,7 +45,8 @@ class Task:
 class Found:
     """The images that an attack returns.
 
-    `fell` is the query count, as the attack counts, at which each sample was fooled (0: it was not); not all tell it.
+    `fell` is the query count, as the attack counts, at which each sample was fooled (0: it was not).
+    Not all attacks report it.
     """
 
     z: Tensor

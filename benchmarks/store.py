@@ -1,4 +1,4 @@
-"""What the test bench costs beside the network: planning, sending, writing and reading shards, reporting.
+"""What the test bench costs compared with the network: planning, sending, writing and reading shards, reporting.
 
     python -m benchmarks.store [--cells 100] [--samples 10000] [--shard 250] [--folder DIR]
                                [--out results/bench/store.json]
@@ -89,7 +89,7 @@ def made_up(ids: range, dice: random.Random) -> Iterator[Record]:
 
 
 def cells(count: int, samples: range) -> list[Cell]:
-    """Return that many cells, half of them behind the layer."""
+    """Return that many cells, half of them with the layer."""
     first = make_cell(model="compact:trades", attack="square", threat="linf:8/255,queries=10000", samples=range(1))
     return [
         dataclasses.replace(first, defence=defence, attack=f"square:steps={1000 + k}", samples=samples)

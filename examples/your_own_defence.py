@@ -1,7 +1,7 @@
 """Write a defence of your own, and test it against an attacker who knows it. About 5 seconds on a CPU.
 
-A defence wraps a classifier and is a classifier again. Derive from `Defence`, take the base network first, and keep
-each option as an attribute of the same name. `docs/adding.md` says how to add it to the library.
+A defence wraps a classifier and is a classifier again. Derive from `antiadv.Defence`, take the base network first, and
+keep each option as an attribute of the same name. `docs/adding.md` says how to add it to the library.
 """
 
 import torch
@@ -9,10 +9,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import antiadv
-from antiadv.core.defence import Defence
 
 
-class MedianFilter(Defence):
+class MedianFilter(antiadv.Defence):
     """Replace each pixel by the median of its neighbourhood, then classify."""
 
     def __init__(self, base: nn.Module, size: int = 3) -> None:

@@ -3,8 +3,8 @@
     Halfspace    m(x) = <w, x − ½>            distance |m| / |w|₁ (Linf), |m| / |w|₂ (L2)
     Sphere       m(x) = r² − |x − c|²         from its centre: r / √d (Linf), r (L2)
 
-Scores are (m/2, −m/2, −9, −9): four classes, of which two matter. Every sum is over one sample's own pixels and small
-enough that its order does not depend on the batch, so records can be compared with `==`.
+Scores are (m/2, −m/2, −9, −9): four classes; only the first two matter. Every sum is over the pixels of one sample and
+so small that its order does not depend on the batch, so records can be compared with `==`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from antiadv.core.defence import Defence
 class Halfspace(nn.Module):
     def __init__(self, shape: tuple[int, ...], seed: int = 0) -> None:
         super().__init__()
-        dice = torch.Generator().manual_seed(seed)
-        size = 0.5 + torch.rand(shape, generator=dice)
-        sign = (torch.rand((shape[0], 1, 1), generator=dice) < 0.5).float() * 2 - 1
+        generator = torch.Generator().manual_seed(seed)
+        size = 0.5 + torch.rand(shape, generator=generator)
+        sign = (torch.rand((shape[0], 1, 1), generator=generator) < 0.5).float() * 2 - 1
+        self.w: Tensor
         self.register_buffer("w", size * sign)
         self.eval()
 
@@ -35,6 +36,7 @@ class Sphere(nn.Module):
     def __init__(self, radius: float) -> None:
         super().__init__()
         self.radius = radius
+        self.centre: Tensor
         self.register_buffer("centre", torch.tensor(0.5))
         self.eval()
 
@@ -77,7 +79,7 @@ def sphere(p: float, n: int = 4, shape: tuple[int, ...] = (3, 4, 4)) -> Toy:
 
 
 class Spy(Defence):
-    """A defence that does nothing but count the images it is shown."""
+    """A defence that only counts the images sent through it."""
 
     def __init__(self, base: nn.Module) -> None:
         super().__init__(base)
@@ -85,7 +87,8 @@ class Spy(Defence):
 
     def forward(self, x: Tensor) -> Tensor:
         self.seen += len(x)
-        return self.base(x)
+        scores: Tensor = self.base(x)
+        return scores
 
 
 def small_net(classes: int = 10, channels: int = 3, seed: int = 0) -> nn.Module:

@@ -1,4 +1,4 @@
-"""Measure what the layer does to the confidence of every network of the zoo, beside temperature scaling.
+"""Measure what the layer does to the confidence of every network of the zoo, compared with temperature scaling.
 
     python -m tools.measure_confidence --store results/confidence.json [--samples 0:1000] [--dir DATA]
 
@@ -31,8 +31,7 @@ from antiadv.evaluation import Resources
 from antiadv.evaluation.cell import parse_samples
 from antiadv.models import Card
 from antiadv.reporting.measures import Calibration, calibrated
-from antiadv.reporting.temperature import FILE, FORMAT, SCALED, stored
-from antiadv.reporting.trial import FITTED, scaled
+from antiadv.reporting.temperature import FILE, FITTED, FORMAT, SCALED, scaled, stored
 from benchmarks.files import put
 
 LAYERS = ("anti_adversary:steps=2,step_size=0.15", "anti_adversary:steps=2,step_size=0.01")
@@ -55,7 +54,7 @@ def identity(card: Card, images: Dataset, samples: range, resources: Resources) 
 
 
 def measure(net: nn.Module, x: Tensor, y: Tensor) -> Facts:
-    """Return the calibration of f, of f with temperature scaling, and of f behind each layer."""
+    """Return the calibration of f, of f with temperature scaling, and of f with each layer."""
     bare = scores(net, x)
     cheap = scaled(net, x, y, BATCH)
     if cheap is None:

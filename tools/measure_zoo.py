@@ -5,7 +5,7 @@
 
 So the accuracies of a card are computed from stored records, and
 `antiadv evaluate --model … --attack pgd --threat linf:8/255` finds the same. A network that was trained with noise is
-measured behind the `self_ensemble` defence.
+measured with the `self_ensemble` defence.
 """
 
 from __future__ import annotations

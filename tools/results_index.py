@@ -16,7 +16,9 @@ import antiadv
 from antiadv import paper
 from antiadv.defences import BARE
 from antiadv.paper.fill import StoreIndex, fill
-from antiadv.reporting.table import Row, rows
+from antiadv.reporting.render.markdown import table_as_markdown
+from antiadv.reporting.rows import Row, rows
+from antiadv.reporting.table import text_table
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"
@@ -39,7 +41,7 @@ holds one cell: `cell.json` says what it is, and each `*.json.xz` file holds the
 - *also in* names other tables and figures that use the cell. They use cells of seed 0, and ten draws of a randomised
   defence.
 
-Besides the cells there are:
+There are also:
 
 - [precision/](precision): {precision} more cells, which repeat a search in another precision. Shown in
   [docs/precision.md](../docs/precision.md).
@@ -101,8 +103,7 @@ def _line(row: Row, also: Sequence[str]) -> Sequence[str]:
 
 
 def _table(lines: Iterable[Sequence[str]]) -> str:
-    whole = [COLUMNS, ["---"] * len(COLUMNS), *lines]
-    return "".join(f"| {' | '.join(line)} |\n" for line in whole)
+    return table_as_markdown(text_table(COLUMNS, list(lines)), trusted=True)
 
 
 def main() -> int:

@@ -54,7 +54,7 @@ def arguments() -> argparse.Namespace:
     p.add_argument("--list", action="store_true", help="list the jobs, and which are stored")
     p.add_argument("--jobs", default="*", help="names or patterns, separated by commas")
     p.add_argument("--device", default=None, help="cuda where there is a GPU, else cpu")
-    p.add_argument("--samples", type=int, default=None, help="number of images; by default what the job says")
+    p.add_argument("--samples", type=int, default=None, help="number of images; by default that of the job")
     p.add_argument("--engine", choices=("eager", "fast"), default="eager", help="how our passes are made")
     p.add_argument("--precision", choices=PRECISIONS, default="float32", help="what both sides search in")
     p.add_argument("--seed", type=int, default=0)

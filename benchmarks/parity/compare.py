@@ -19,7 +19,7 @@ from antiadv.core.errors import BadInput
 from antiadv.core.ledger import Ledger
 from antiadv.engine.fast import engine as fast_engine
 from antiadv.engine.meter import revision, versions
-from antiadv.engine.precision import switched
+from antiadv.engine.switches import switched
 from antiadv.evaluation.cell import Record
 from antiadv.evaluation.judge import Predictions, predict_repeated, records, tidy
 from antiadv.reporting.measures import standing
@@ -34,7 +34,7 @@ Facts = dict[str, Any]
 
 @dataclass(frozen=True)
 class Setting:
-    """How a comparison is run: what the command line says."""
+    """The settings of a comparison, from the command line."""
 
     device: torch.device
     engine: str = "eager"
@@ -165,15 +165,15 @@ def over_the_edge(net: nn.Module, x: Tensor, y: Tensor, z: Tensor) -> Tensor:
 
 
 def per_sample(job: Job, judged: Sequence[Record], fell: Tensor, start: Sequence[float] | None) -> Facts:
-    """Return what is kept of each sample: whether it stands, its distance, when it fell.
+    """Return what is kept of each sample: whether it is robust, its distance, when it was broken.
 
-    A sample that still stands has the distance of the noise at which the attack began.
+    A robust sample has the distance of the noise at which the attack began.
     """
     stands = [standing(r, job.ball) for r in judged]
     found: Facts = {"standing": [int(s) for s in stands]}
     if start is not None:
         found["distance"] = [far if s else r.distance for s, r, far in zip(stands, judged, start, strict=True)]
-    if job.kind == "falls":  # 0: wrong from the start; None: it stands
+    if job.kind == "falls":  # 0: wrong without an attack; None: robust
         found["fell"] = [None if s else f for s, f in zip(stands, fell.tolist(), strict=True)]
     return found
 
@@ -242,7 +242,7 @@ def worst(job: Job, parts: Sequence[Facts]) -> Facts:
 
 
 def worst_side(parts: Sequence[Facts], name: Literal["ours", "theirs"]) -> Facts:
-    """Combine one side of all parts: a sample stands only if it stands in every part."""
+    """Combine one side of all parts: a sample is robust only if it is robust in every part."""
     sides = [part[name] for part in parts]
     seconds = [s["seconds"] for s in sides]
     return {

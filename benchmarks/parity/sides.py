@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from antiadv import attacks
-from antiadv.attacks.decision_based.nearest import Nearest
+from antiadv.attacks._search.nearest import Nearest
 from antiadv.attacks.score_based.nes import published_queries
 from antiadv.core.attack import Attack
 from antiadv.core.draws import Draws
@@ -31,7 +31,7 @@ from benchmarks.timing import Clock
 class Side:
     """What one side returned: images, counted passes, seconds.
 
-    `fell` is the published query count at which each sample was fooled, for attacks that tell it.
+    `fell` is the published query count at which each sample was fooled, for attacks that report it.
     """
 
     z: Tensor

@@ -1,4 +1,4 @@
-"""How fast our attacks are: ours beside theirs on the same network, images and machine, in turn, in one run.
+"""How fast our attacks are: ours and theirs on the same network, images and machine, in turn, in one run.
 
     python -m benchmarks.speed --list          list the jobs, where each is meant to run, and what is stored
     python -m benchmarks.speed --jobs 'autoattack-*' --device cuda --precision tf32 --repeats 3 --within 500
@@ -22,7 +22,7 @@
                can gain more than that, pass for pass.
 
 A target is met if any side of ours is as fast as the target and as strong as the rule. On a GPU the compiler's cache is
-used, so `setup` is what remains after it. Passes count images through the bare network. Behind the layer, theirs
+used, so `setup` is what remains after it. Passes count images through the bare network. With the layer, theirs
 attacks the authors' structure (`benchmarks/authors.py`), ours the layer of this project, which is also the judge.
 
 A race is stored after every repeat. Its `verdict` is computed from its facts. A stored job is not run again, except for

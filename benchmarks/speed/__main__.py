@@ -108,7 +108,7 @@ def arguments() -> argparse.Namespace:
     p.add_argument("--precision", choices=PRECISIONS, default="float32", help="what all sides run in")
     p.add_argument("--repeats", type=int, default=3)
     p.add_argument("--within", type=float, default=math.inf, help="seconds; no repeat of a job begins that ends later")
-    p.add_argument("--samples", type=int, default=None, help="number of images; by default what the job says")
+    p.add_argument("--samples", type=int, default=None, help="number of images; by default that of the job")
     p.add_argument("--queries", type=int, default=None, help="per sample, for NES, Bandits and overhead")
     p.add_argument("--batch", type=int, default=None, help=f"images at once: {BATCH} on a GPU, {SMALL_BATCH} on a CPU")
     p.add_argument("--threads", type=int, default=None, help="of the CPU: one is timed by processor, more by the wall")

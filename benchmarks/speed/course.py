@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from antiadv import AntiAdversary, data, models
-from antiadv.attacks.autoattack import Autoattack
 from antiadv.attacks.cascade import Cascade
+from antiadv.attacks.white_box.autoattack import Autoattack
 from antiadv.core.attack import Attack
+from antiadv.core.confirm import samples_to_rerun
 from antiadv.core.draws import Draws
 from antiadv.core.engine import Eager, Engine
 from antiadv.core.errors import BadInput
@@ -19,7 +20,7 @@ from antiadv.core.ledger import Ledger
 from antiadv.core.oracle import Oracle
 from antiadv.core.threat import Threat
 from antiadv.engine.meter import Meter, aside
-from antiadv.engine.precision import switched
+from antiadv.engine.switches import switched
 from antiadv.evaluation.judge import predict_repeated, records, tidy
 from antiadv.reporting.measures import standing
 from benchmarks import timing
@@ -39,7 +40,7 @@ SHARES = tuple(k / 24 for k in (2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16))  # 
 class Course:
     """Everything that a race runs on.
 
-    That is the network alone (`net`), behind our layer (`layer`) and behind the authors' structure of it
+    That is the network alone (`net`), with our layer (`layer`) and with the authors' structure of it
     (`their_task.net`), and the samples. `rows` are the samples that the network gets right, which are attacked.
     """
 
@@ -84,7 +85,7 @@ class Course:
         """Make a short run and return its seconds.
 
         It uses all images and one image, for which the network may be compiled separately. On a GPU it also uses
-        smaller batches, each of which has its own CUDA graph.
+        smaller batches, and each size has its own CUDA graph.
         """
         short, before, n = shortened(self.attack), timing.now(self.x.device), len(self.rows)
         for count in (n, n * 3 // 4, n // 2, 1) if self.x.is_cuda else (n, 1):
@@ -115,9 +116,9 @@ class Course:
         return most
 
     def judged(self, side: Side, text: str) -> Facts:
-        """Judge a side in float32: whether each sample stands, and the distance of its image.
+        """Judge a side in float32: whether each sample is robust, and the distance of its image.
 
-        A sample that stands has the distance of the noise at which the attack began.
+        A robust sample has the distance of the noise at which the attack began.
         """
         x, y, ball, z = self.x, self.y, self.pair.ball, self.x.clone()
         with switched("float32", x.device):
@@ -142,32 +143,28 @@ class Course:
 
 
 def search_and_confirm(attack: Attack, task: Task, draws: Draws, engine: Engine, budget: int | None) -> Tensor:
-    """Search, and rerun in float32 each sample that the search takes for fooled and the judge does not.
+    """Search, and rerun in float32 the samples that `antiadv.evaluation` would rerun.
 
-    This repeats what `antiadv.evaluation.shard` does for a cell, so that a race is timed as an evaluation runs.
+    So a race is timed as an evaluation runs.
     """
-    z, unconfirmed = search(attack, task, draws, engine, budget)
+    z, rejected = search(attack, task, draws, engine, budget)
     if (judge := engine.judge(task.net)) is engine:
         return z
     with aside():
         by_search, by_judge = (passes.scores(task.net, z).argmax(1) != task.y for passes in (engine, judge))
-    rerun = (by_search & ~by_judge & unconfirmed).nonzero().squeeze(1)
+    rerun = samples_to_rerun(task.x, z, task.ball, attack.minimal, by_search, by_judge, rejected)
     if len(rerun):
         z[rerun], _ = search(attack, task[rerun], draws[rerun], judge, budget)
     return z
 
 
 def search(attack: Attack, task: Task, draws: Draws, engine: Engine, budget: int | None) -> tuple[Tensor, Tensor]:
-    """Return the images, and for which samples the search was not told that the judge rejects its image.
-
-    A search that was told already spent the rest of its budget, so it is not rerun. A minimal attack walks along the
-    boundary and is rerun in any case.
-    """
+    """Return the images, and for which samples the search learned that the judge rejects its image."""
     threat, ledger = Threat(task.ball, attack.access, budget), Ledger(len(task.x), budget)
     oracle = Oracle(task.net, threat, ledger, engine)
     with beginning_at(task.start):
         z = attack(oracle, task.x, task.y, task.ball, draws)
-    return z, attack.minimal | ~oracle.was_rejected(z).to(z.device)
+    return z, oracle.was_rejected(z).to(z.device)
 
 
 def shortened(attack: Attack) -> Attack:

@@ -29,7 +29,7 @@ class Race:
     """A job that runs ours against theirs.
 
     `pair` says what runs against what, and how strong ours must be. `cuda` and `cpu` are the targets: how many times as
-    fast ours must be there. `step` is the step size of the layer that both sides stand behind. `queries` is the budget
+    fast ours must be there. `step` is the step size of the layer that both sides attack. `queries` is the budget
     of the published loops, in the authors' counting. With `least`, ours gets the smallest share of their queries with
     which it comes as close.
     """

@@ -27,7 +27,7 @@ TARGET = 0.1  # of the processor time
 def overhead(how: Setting, log: Callable[[str], None] = lambda text: None, names: Sequence[str] = ()) -> Facts:
     """Measure these attacks, or all of them, with their defaults and a limit on queries, on one thread."""
     if how.device.type != "cpu":
-        raise BadInput("overhead is a share of processor time; found a GPU, which works beside it. Say --device cpu.")
+        raise BadInput("overhead is a share of processor time; found a GPU. Use --device cpu.")
     with one_thread():
         return _overhead(how, log, names or list(attacks.ATTACKS))
 
@@ -73,7 +73,7 @@ def timing_passes() -> Iterator[list[float]]:
     The functions that make passes are replaced in the engine's module and put back afterwards.
     """
     seconds: list[float] = []
-    names = ("answer", "slope", "slopes")
+    names = ("answer", "scores_and_gradient", "scores_and_jacobian")
     own = {name: getattr(speed, name) for name in names}
 
     def timed(run: Callable[..., Any]) -> Callable[..., Any]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from antiadv import models
 from antiadv.core.engine import Engine
 from antiadv.core.errors import BadInput
-from antiadv.engine.precision import switched
+from antiadv.engine.switches import switched
 from benchmarks.parity.sides import Side
 from benchmarks.speed.course import Course
 from benchmarks.speed.jobs import Race
@@ -87,7 +87,7 @@ def run_repeat(
 def first_facts(
     course: Course, how: Setting, runs: Mapping[str, Side], budget: int | None, setup: Mapping[str, float]
 ) -> Facts:
-    """Return what the first repeat says about the whole race."""
+    """Return the facts of a race that the first repeat decides."""
     texts = {side: course.peer.said if side == "theirs" else course.pair.ours for side in runs}
     return {
         **header(course.race, how, len(course.ids)),

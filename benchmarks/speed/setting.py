@@ -1,4 +1,4 @@
-"""How a job is run: what the command line says, and the facts that follow from it."""
+"""The settings of a job from the command line, and the facts that follow from them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Facts = dict[str, Any]
 
 @dataclass(frozen=True)
 class Setting:
-    """What the command line says. `within` is in seconds of wall time: no repeat is begun that would end later."""
+    """The settings from the command line. No repeat begins that would end after `within` seconds of wall time."""
 
     device: torch.device
     precision: str = "float32"

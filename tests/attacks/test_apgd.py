@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import antiadv
 from antiadv.attacks import parse
-from antiadv.attacks.survivors import Survivors
+from antiadv.attacks._search.survivors import Survivors
 from antiadv.attacks.white_box.apgd import APGD, checkpoints, rank, start
 from antiadv.core.ball import Ball, Linf
 from antiadv.core.draws import Draws

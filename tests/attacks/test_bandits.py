@@ -109,15 +109,15 @@ def test_changes_drawn_ahead_are_those_of_each_step() -> None:
 
 
 @pytest.mark.parametrize("ball", [antiadv.Linf(0.15), antiadv.L2(0.12)], ids=str)
-@pytest.mark.parametrize(("ahead", "dice"), [(1, 1 << 20), (7, 1 << 20), (64, 1), (64, 500)])
+@pytest.mark.parametrize(("ahead", "drawn"), [(1, 1 << 20), (7, 1 << 20), (64, 1), (64, 500)])
 def test_however_many_are_drawn_ahead_the_updates_are_the_same(
-    ball: antiadv.Ball, ahead: int, dice: int, monkeypatch: pytest.MonkeyPatch
+    ball: antiadv.Ball, ahead: int, drawn: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     toy = halfspace(ball.p, n=5, shape=(3, 6, 6))
     whole = antiadv.attack(toy.model, toy.x, toy.y, "bandits:tile=4", ball, queries=600)
     assert len({r.queries for r in whole.records}) > 2  # samples fall one by one
     monkeypatch.setattr(bandits, "AHEAD", ahead)
-    monkeypatch.setattr(bandits, "DICE", dice)
+    monkeypatch.setattr(bandits, "MAX_DRAWN", drawn)
     again = antiadv.attack(toy.model, toy.x, toy.y, "bandits:tile=4", ball, queries=600)
     assert torch.equal(again.images, whole.images)
     assert again.records == whole.records

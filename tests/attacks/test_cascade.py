@@ -14,10 +14,10 @@ import antiadv
 from antiadv.attacks import full_text, parse
 from antiadv.attacks.adaptive.eot import EOT
 from antiadv.attacks.adaptive.transfer import Transfer
-from antiadv.attacks.autoattack import VERSIONS, Autoattack, stages
 from antiadv.attacks.cascade import Cascade
 from antiadv.attacks.score_based.square import Square
 from antiadv.attacks.white_box.apgd import APGD
+from antiadv.attacks.white_box.autoattack import VERSIONS, Autoattack, stages
 from antiadv.attacks.white_box.fab import FAB
 from antiadv.attacks.white_box.pgd import PGD
 from antiadv.core import spec

@@ -15,9 +15,9 @@ from torch.nn import functional as F
 
 import antiadv
 from antiadv.attacks import parse
+from antiadv.attacks._search.nearest import Nearest
 from antiadv.attacks.decision_based.boundary import _Window, propose
 from antiadv.attacks.decision_based.hop_skip_jump import estimate
-from antiadv.attacks.decision_based.nearest import Nearest
 from antiadv.attacks.decision_based.qeba import Qeba, pca_basis, write_basis
 from antiadv.attacks.decision_based.rays import TOLERANCE, Rays, blocks
 from antiadv.attacks.score_based.simba import cosines
@@ -373,18 +373,18 @@ def test_a_basis_of_gradients_is_orthonormal_and_holds_them() -> None:
     basis = pca_basis(g, 5)
     assert torch.allclose(basis @ basis.T, torch.eye(5), atol=1e-5)
     assert torch.allclose(g.flatten(1) @ basis.T @ basis, g.flatten(1), atol=1e-4)
-    with pytest.raises(BadInput, match="Ask for fewer"):
+    with pytest.raises(BadInput, match=r"1 … 5.*6"):
         pca_basis(g, 6)
 
 
 def test_qeba_says_what_it_needs(tmp_path: Path) -> None:
-    with pytest.raises(BadSpec, match="needs a path"):
+    with pytest.raises(BadSpec, match="path"):
         parse("qeba:basis=pca")
-    with pytest.raises(BadSpec, match="needs a path"):
+    with pytest.raises(BadSpec, match="basis=resize"):
         parse("qeba:path=b.safetensors")
     toy, path = halfspace(2), tmp_path / "b.safetensors"
     text = f"qeba:basis=pca,path={path}"
-    with pytest.raises(BadInput, match="found none there"):
+    with pytest.raises(BadInput, match=r"b\.safetensors"):
         antiadv.attack(toy.model, toy.x, toy.y, text, L2(1))
     save_file({"basis": torch.eye(4)}, path)
     with pytest.raises(BadInput, match=r"\[k, 48\]; found \(4, 4\)"):

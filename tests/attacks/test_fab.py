@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 import antiadv
 from antiadv.attacks import parse
-from antiadv.attacks.white_box import projections
+from antiadv.attacks._search import projections
+from antiadv.attacks._search.projections import to_plane
 from antiadv.attacks.white_box.fab import linearise
-from antiadv.attacks.white_box.projections import to_plane
 from antiadv.core.ball import L2, Ball, Linf
 from antiadv.core.engine import Eager
 from antiadv.core.errors import AccessDenied, BadSpec

@@ -11,13 +11,13 @@ from torch import Tensor, nn
 
 import antiadv
 from antiadv.attacks import parse
+from antiadv.attacks._search.projections import to_plane
 from antiadv.attacks.adaptive.bpda import BPDA
 from antiadv.attacks.adaptive.eot import EOT, Averaged
 from antiadv.attacks.white_box import apgd
 from antiadv.attacks.white_box.apgd import APGD, start
 from antiadv.attacks.white_box.fab import FAB, linearise
 from antiadv.attacks.white_box.pgd import PGD
-from antiadv.attacks.white_box.projections import to_plane
 from antiadv.core.ball import L2, Ball, Linf
 from antiadv.core.draws import Draws
 from antiadv.core.ledger import Ledger

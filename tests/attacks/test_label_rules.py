@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from antiadv.attacks import parse
+from antiadv.attacks._search.nearest import Nearest
 from antiadv.attacks.decision_based import boundary, hop_skip_jump
 from antiadv.attacks.decision_based.boundary import Boundary
 from antiadv.attacks.decision_based.hop_skip_jump import HopSkipJump
-from antiadv.attacks.decision_based.nearest import Nearest
 from antiadv.attacks.decision_based.qeba import Qeba
 from antiadv.core.ball import L2, Ball
 from antiadv.core.draws import Draws

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from antiadv.attacks import parse
-from antiadv.attacks.closest import Closest
-from antiadv.attacks.decision_based.nearest import Nearest
+from antiadv.attacks._search.nearest import Nearest
 from antiadv.attacks.decision_based.rays import Rays
 from antiadv.attacks.score_based.bandits import Bandits, changes, estimate, up
 from antiadv.attacks.score_based.nes import NES, values
@@ -167,9 +166,9 @@ def settled(boundary: float, radii: list[float]) -> float:
     """How far the image is that is settled upon, after offers of these radii."""
     x, y, ball, rows = torch.full((1, 1, 1, 1), 0.5), torch.tensor([0]), Linf(math.inf), torch.tensor([0])
     oracle = Oracle(Far(boundary), Threat(ball, Access.LABELS), Ledger(1), Credulous())
-    closest = Closest(oracle, x, y, ball)
+    closest = Nearest(oracle, x, y, ball)
     for r in radii:
-        closest.offer(rows, x + r, oracle.labels(x + r))
+        closest.ask(rows, x + r)
     return ball.distance(x, closest.settled()).item()
 
 

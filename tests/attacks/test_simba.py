@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 import antiadv
+from antiadv.attacks._search.survivors import Survivors
 from antiadv.attacks.score_based import simba
 from antiadv.attacks.score_based.simba import Simba, bands, cosines, directions, fall, first_of, move, shuffled
-from antiadv.attacks.survivors import Survivors
 from antiadv.core.ball import Ball
 from antiadv.core.draws import Draws
 from antiadv.core.engine import Eager

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from antiadv.attacks import parse
-from antiadv.attacks.survivors import Survivors
+from antiadv.attacks._search.survivors import Survivors
 from antiadv.core.ball import Ball, Linf
 from antiadv.core.draws import Draws
 from antiadv.core.engine import Eager

@@ -154,6 +154,6 @@ class TestOnCuda:
 
 def test_the_ends_of_the_normal_numbers_are_finite_and_alike() -> None:
     """The least and the largest of 2²⁴: one in so many would else be infinite, which no sample of them shows."""
-    low, high = draws._TURNS["normal"](torch.tensor([0, -1], dtype=torch.int32)).tolist()
+    low, high = draws._CONVERT["normal"](torch.tensor([0, -1], dtype=torch.int32)).tolist()
     assert low == -high
     assert 5 < high < 6

@@ -137,7 +137,7 @@ def test_a_step_size_that_is_changed_is_used_and_checked() -> None:
     assert torch.equal(layer(x), AntiAdversary(net, step_size=0.05)(x))
     layer.step_size = (0.3, 0.2, 0.1)
     assert torch.equal(layer(x), AntiAdversary(net, step_size=(0.3, 0.2, 0.1))(x))
-    with pytest.raises(BadInput, match="step size ≥ 0"):
+    with pytest.raises(BadInput, match=r"step size.*-1"):
         layer.step_size = -1.0
 
 
@@ -311,7 +311,7 @@ def test_torch_compile_traces_the_layer_whole(frozen: bool) -> None:
         (lambda: AntiAdversary(nn.Conv2d(3, 2, 3).eval())(images()), "scores [N, K]"),
         (lambda: AntiAdversary(small_net())((images() * 255).to(torch.uint8)), "Divide bytes by 255"),
         (lambda: AntiAdversary(small_net(), steps=-1), "steps ≥ 0"),
-        (lambda: AntiAdversary(small_net(), step_size=float("nan")), "step size ≥ 0"),
+        (lambda: AntiAdversary(small_net(), step_size=float("nan")), "step size"),
         (lambda: AntiAdversary(small_net(), step_size=(0.1, 0.2))(images()), "3 channels"),
         (lambda: AntiAdversary(lambda x: x), "torch.nn.Module"),  # type: ignore[arg-type]
     ],

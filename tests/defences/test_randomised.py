@@ -5,6 +5,7 @@ The laws every defence keeps are in tests/contract; here is what makes each of t
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -92,7 +93,7 @@ def test_small_noise_clips_on_request_only() -> None:
 
 def test_its_gradient_is_that_of_the_base_at_the_noisy_image() -> None:
     toy = halfspace(2)
-    oracle = Oracle(SmallNoise(toy.model, 0.1), Threat(Linf(0.1), Access.GRADIENTS), Ledger(6), dice=dice(6))
+    oracle = Oracle(SmallNoise(toy.model, 0.1), Threat(Linf(0.1), Access.GRADIENTS), Ledger(6), draws=dice(6))
     _, g = oracle.gradient(toy.x, lambda s, y: s[:, 0], toy.y)
     torch.testing.assert_close(g, (toy.model.w / 2).expand_as(g))
 
@@ -268,7 +269,7 @@ def test_its_gradient_is_zero_and_its_stand_in_is_the_base() -> None:
 
 
 def oracle(g: nn.Module, n: int, batch: int = 256) -> Oracle:
-    return Oracle(g, Threat(Linf(0.1), Access.INTERNALS), Ledger(n), Eager(batch), dice=dice(n, seed=5))
+    return Oracle(g, Threat(Linf(0.1), Access.INTERNALS), Ledger(n), Eager(batch), draws=dice(n, seed=5))
 
 
 def test_noise_is_fresh_at_every_query_and_belongs_to_the_sample() -> None:
@@ -383,10 +384,8 @@ def test_what_rolls_no_dice_is_looked_at_once_whatever_is_asked(name: str, looks
 @pytest.mark.parametrize("name", ["none", "small_noise"])
 def test_looks_that_are_no_number_of_times_are_refused(name: str, looks: object) -> None:
     toy = halfspace(math.inf, n=2)
-    with pytest.raises(BadInput) as error:
+    with pytest.raises(BadInput, match=f"looks.*{re.escape(repr(looks))}"):
         antiadv.attack(wrap(name, toy.model), toy.x, toy.y, "pgd", Linf(0.1), looks=looks)  # type: ignore[arg-type]
-    said = f"looks must be a whole number, at least 1; found {looks!r}. Give for example 10."
-    assert str(error.value) == said
 
 
 def test_a_shard_is_judged_by_the_looks_of_its_cell() -> None:
@@ -448,10 +447,10 @@ def test_records_are_the_same_in_any_batch_order_and_shard(name: str, attack: st
 @pytest.mark.parametrize(
     ("outer", "todo"),
     [
-        (AntiAdversary, r"Wrap them the other way round: SmallNoise\(AntiAdversary\(f\)\)\."),
-        (lambda f: RoundedScores(AntiAdversary(f)), "found SmallNoise inside AntiAdversary"),
-        (ResizePad, "Keep one of the two"),
-        (lambda f: nn.Sequential(f).eval(), r"found SmallNoise inside Sequential\. Put it in front"),
+        (AntiAdversary, r"SmallNoise\(AntiAdversary\(f\)\)"),
+        (lambda f: RoundedScores(AntiAdversary(f)), "SmallNoise.* AntiAdversary"),
+        (ResizePad, "SmallNoise.* ResizePad"),
+        (lambda f: nn.Sequential(f).eval(), "SmallNoise.* Sequential"),
     ],
 )
 def test_what_rolls_dice_inside_another_module_is_refused(outer: Callable[[nn.Module], nn.Module], todo: str) -> None:

@@ -19,11 +19,13 @@ from antiadv.core.engine import Eager
 from antiadv.core.errors import BadInput, BadSpec
 from antiadv.core.losses import ce, dlr_to, negated
 from antiadv.core.threat import Access
-from antiadv.engine import fast as speed
-from antiadv.engine.fast import LEAST, Fast, engine, static_size
+from antiadv.engine.cuda_graphs import LEAST_IMAGES, REPEATS_FOR_OWN_SIZE, static_size
+from antiadv.engine.fast import Fast, engine
+from antiadv.engine.half import Half
 from antiadv.engine.meter import Meter, aside, bill
-from antiadv.engine.optimise import KINDS, Half, channels_last, gains
-from antiadv.engine.precision import HALF_DTYPES, switched
+from antiadv.engine.optimise import channels_last, gains
+from antiadv.engine.precision import HALF_DTYPES
+from antiadv.engine.switches import switched
 from antiadv.evaluation.resources import Resources
 from antiadv.models.noise import GaussianNoise
 from tests.engine.probes import Odd
@@ -99,7 +101,7 @@ def test_every_defence_is_captured(net: nn.Module, name: str) -> None:
     fast = Fast(batch=16)
     fast.scores(g, x, draws=draws)
     fast.gradient(g, x, ce, y, draws=draws)
-    assert all(graph is not None for graph in fast._graphs[g].values())
+    assert all(graph is not None for graph in fast._graphs.by_model[g].values())
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -351,19 +353,19 @@ def test_a_copy_is_asked_where_that_is_faster_and_the_judge_asks_the_network_its
     g = antiadv.AntiAdversary(net, steps=1)
     for model in (net, g):
         fast.scores(model, x)
-        twin = fast._twins[model]
+        twin = fast._copies.by_model[model]
         assert base_of(twin) is not net
         assert base_of(twin)[0].weight.is_contiguous(memory_format=torch.channels_last)  # type: ignore[index]
         assert fast.judge(model) is not fast
         close(fast.judge(model).scores(model, x), Eager().scores(model, x), "cpu", plain=True)
-    assert base_of(fast._twins[g]) is fast._twins[net], "one for every defence in front"
+    assert base_of(fast._copies.by_model[g]) is fast._copies.by_model[net], "one for every defence in front"
     assert fast.judge(net) is fast.judge(g)
     assert fast.judge(net).judge(net) is fast.judge(net)
     for flat in (nn.Sequential(nn.Flatten(), nn.Linear(192, 5)).eval(), copy.deepcopy(net).double()):
         assert fast.judge(flat) is fast, "nothing is gained by a copy"
         exact = x.to(next(flat.parameters()).dtype)
         assert torch.equal(fast.scores(flat, exact), Eager().scores(flat, exact))
-        assert fast._twins[flat] is flat
+        assert fast._copies.by_model[flat] is flat
     assert gains(net, "float32")
 
 
@@ -401,13 +403,13 @@ def test_a_copy_made_in_inference_mode_has_gradients_too(net: nn.Module) -> None
     with torch.inference_mode():
         fast.scores(net, x)
         found = fast.gradient(net, x, ce, y), fast.scores(g, x)
-    assert fast._twins[g] is not g
+    assert fast._copies.by_model[g] is not g
     close(found[0], Eager().gradient(net, x, ce, y), "cpu")
     close(found[1], Eager().scores(g, x), "cpu")
     with torch.inference_mode():
         alone = Fast(batch=8)
         close(alone.scores(g, x), found[1], "cpu")
-    assert alone._twins[g] is not g
+    assert alone._copies.by_model[g] is not g
 
 
 def test_weights_that_change_between_two_attacks_are_seen(net: nn.Module) -> None:
@@ -457,30 +459,34 @@ def test_static_sizes_hold_what_they_must_and_waste_little(batch: int) -> None:
     for images in range(1, batch + 1):
         size = static_size(images, batch)
         assert images <= size <= batch
-        assert size <= max(LEAST * 2, images * 1.3)
+        assert size <= max(LEAST_IMAGES * 2, images * 1.3)
     assert len({static_size(n, batch) for n in range(1, batch + 1)}) <= 24
 
 
 def test_requests_that_stay_at_one_size_lose_their_padding() -> None:
-    """After as many in a row, of one kind; and whatever was asked before, an engine can be had as if it were new."""
-    fast, often = Fast(batch=512), speed.REPEATS_FOR_OWN_SIZE
-    assert {fast._size(("scores",), 289 + k % 16) for k in range(often)} == {320}
-    assert {fast._size(("gradient",), 300) for _ in range(often)} == {320}  # of another kind
-    assert [fast._size(("scores",), n) for n in (304, 290, 288, 304)] == [304, 304, 320, 320]
-    assert [fast._size(("scores",), 304) for _ in range(often)][-2:] == [320, 304]
-    assert fast._size(("scores",), 512) == 512
-    assert [fast._size(("gradient",), 300) for _ in range(2)] == [304, 304]
+    """After that many in a row, of one kind. `forget` makes an engine choose sizes as a new one does."""
+
+    def size(engine: Fast, kind: str, images: int) -> int:
+        return engine._graphs.size((kind,), images, engine.batch)
+
+    fast, often = Fast(batch=512), REPEATS_FOR_OWN_SIZE
+    assert {size(fast, "scores", 289 + k % 16) for k in range(often)} == {320}
+    assert {size(fast, "gradient", 300) for _ in range(often)} == {320}  # of another kind
+    assert [size(fast, "scores", n) for n in (304, 290, 288, 304)] == [304, 304, 320, 320]
+    assert [size(fast, "scores", 304) for _ in range(often)][-2:] == [320, 304]
+    assert size(fast, "scores", 512) == 512
+    assert [size(fast, "gradient", 300) for _ in range(2)] == [304, 304]
     fast.forget()
-    assert fast._size(("gradient",), 300) == 320
+    assert size(fast, "gradient", 300) == 320
 
     service = Fast(batch=512, tuned=True)
-    assert {service._size(("scores",), 300) for _ in range(2 * often)} == {320}  # nobody waits for another graph
+    assert {size(service, "scores", 300) for _ in range(2 * often)} == {320}  # later requests find a graph
 
     resources = Resources("cpu")
     used = resources.engine(batch=512)
-    assert [used._size(("scores",), 300) for _ in range(often + 1)][-1] == 304
+    assert [size(used, "scores", 300) for _ in range(often + 1)][-1] == 304
     assert resources.engine(batch=512) is used
-    assert used._size(("scores",), 300) == 320
+    assert size(used, "scores", 300) == 320
 
 
 def test_bad_precisions_are_named() -> None:
@@ -528,9 +534,10 @@ def test_code_is_compiled_for_few_sizes_and_one_layout() -> None:
     """Torch gives up compiling after eight kinds of one function, and what is asked then runs as it stands."""
     from torch._dynamo import config
     from torch._dynamo.utils import counters
+    from torch._functorch import config as functorch
 
     torch.compiler.reset()
-    before = config.recompile_limit
+    before = config.recompile_limit, functorch.donated_buffer
     with torch.random.fork_rng():
         torch.manual_seed(0)
         net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(144, 5)).eval()
@@ -540,8 +547,7 @@ def test_code_is_compiled_for_few_sizes_and_one_layout() -> None:
         for z in (x, x.contiguous(memory_format=torch.channels_last)):
             close(fast.scores(net, z), Eager().scores(net, z), "cpu")
     assert 1 <= counters["stats"]["unique_graphs"] - made <= 2  # a convolution asks whether there are 16 images
-    assert config.recompile_limit >= KINDS
-    config.recompile_limit = before
+    assert (config.recompile_limit, functorch.donated_buffer) == before, "put back after each request"
 
 
 def test_what_cannot_be_compiled_runs_as_it_stands(net: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:

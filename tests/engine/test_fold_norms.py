@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize, prune
 
 from antiadv import models
-from antiadv.engine.optimise import channels_last, prepared
+from antiadv.engine.optimise import channels_last, optimised
 from antiadv.engine.rewrites.fold_norms import fold_norms
 
 
@@ -138,7 +138,7 @@ def test_networks_of_the_house(name: str, norms: int):
 def test_hooks_go_on_counting_and_the_network_itself_is_left_as_it_was():
     net, x, seen = models.load("compact:trades"), torch.rand(2, 3, 32, 32), list[str]()
     before = {name: t.clone() for name, t in net.state_dict().items()}
-    twin = prepared(net, "float32", False, lambda net: True, x[:1])
+    twin = optimised(net, "float32", False, lambda net: True, x[:1])
     assert twin is not net
     for name in ("layer1.0.conv1", "layer1.0.bn2"):
         net.get_submodule(name).register_forward_hook(lambda *_, name=name: seen.append(name))
@@ -150,5 +150,5 @@ def test_hooks_go_on_counting_and_the_network_itself_is_left_as_it_was():
 
 def test_a_network_that_rolls_dice_is_not_folded():
     net = models.load("compact:self_ensemble")
-    twin = prepared(net, "float32", False, lambda net: True, torch.rand(1, 3, 32, 32))
+    twin = optimised(net, "float32", False, lambda net: True, torch.rand(1, 3, 32, 32))
     assert all("forward" not in vars(m) for m in twin.modules())

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.utils import prune
 
 from antiadv import models
-from antiadv.engine.optimise import _Compiled, channels_last, prepared
+from antiadv.engine.optimise import _Compiled, channels_last, optimised
 from antiadv.engine.rewrites.pair_columns import double, halve, is_narrow, pair_narrow
 
 
@@ -133,5 +133,5 @@ def test_pairs_are_compiled():
 @pytest.mark.parametrize(("precision", "pairs"), [("float32", 0), ("tf32", 0), ("half", 5), ("mixed", 5)])
 def test_pairs_are_for_sixteen_bits_on_a_gpu(precision: str, pairs: int):
     x = torch.rand(1, 3, 32, 32, device="cuda")
-    net = prepared(models.load("compact:trades").cuda(), precision, False, lambda net: True, x)
+    net = optimised(models.load("compact:trades").cuda(), precision, False, lambda net: True, x)
     assert sum(hasattr(m, "paired") for m in net.modules()) == pairs

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from antiadv import models
-from antiadv.engine.optimise import channels_last, prepared, shortened
+from antiadv.engine.optimise import channels_last, optimised, shortened
 from antiadv.engine.rewrites.strided import is_stem, join_strides
 
 
@@ -123,4 +123,4 @@ def test_a_network_that_cannot_have_short_weights_keeps_its_own(precision: str):
         return True
 
     with torch.autocast("cuda", torch.float16):
-        torch.testing.assert_close(prepared(net, precision, False, works, x)(x), net(x), rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(optimised(net, precision, False, works, x)(x), net(x), rtol=1e-4, atol=1e-4)

@@ -1,5 +1,5 @@
-"""`antiadv.attack` on a batch in hand: one Outcome, whatever was asked; its numbers are those of its records, its dice
-belong to ids and seed, its budget holds, and nothing handed in is changed."""
+"""`antiadv.attack` on a batch in hand: the Outcome agrees with its records, random numbers depend on ids and seed only,
+the budget holds, and the arguments are not changed."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_an_outcome_says_what_happened_to_every_image():
 
 def test_robust_accuracy_is_the_share_that_could_not_be_broken():
     wrong = TOY.y.clone()
-    wrong[4] = 1 - wrong[4]  # wrong from the start: counted as broken, and not attacked
+    wrong[4] = 1 - wrong[4]  # wrong without an attack: counted as broken, not attacked
     far, near = (antiadv.attack(TOY.model, TOY.x, wrong, "pgd", Linf(eps)) for eps in (0.125, 0.08))
     assert far.robust_accuracy == 0
     assert near.robust_accuracy == pytest.approx(5 / 6)
@@ -77,7 +77,7 @@ def test_an_image_on_the_sphere_is_in_the_ball_whatever_the_digits_of_the_radius
     across = Odd(lambda oracle, x, y, ball, draws: ball.project(x, x - 10 * side * toy.model.w))
     outcome = antiadv.attack(toy.model, toy.x, toy.y, across, ball)
     inside = outcome.images.sub(toy.x).flatten(1).norm(dim=1) <= ball.reach
-    assert inside.all(), "the projection is at fault, not the record"
+    assert inside.all(), "otherwise the projection is wrong, not the record"
     assert outcome.fooled.all()
 
 
@@ -98,7 +98,7 @@ def test_a_targeted_attack_counts_the_class_it_wanted():
 def test_no_sample_spends_more_than_its_budget(name: str, queries: int):
     outcome = antiadv.attack(TOY.model, TOY.x, TOY.y, name, Linf(0.08), queries=queries)
     assert max(r.queries for r in outcome.records) <= queries
-    spent = 0 if name == "transfer" else queries  # they fail here, and so spend all they have
+    spent = 0 if name == "transfer" else queries  # the attack fails here, so it spends its budget
     assert min(r.queries for r in outcome.records) == spent
 
 
@@ -106,7 +106,7 @@ NOISE = Odd(lambda oracle, x, y, ball, draws: ball.random(x, draws))
 
 
 @pytest.mark.parametrize("attack", [NOISE, "square:steps=5", "pgd:steps=3"], ids=["noise", "square", "pgd"])
-def test_dice_belong_to_ids_and_not_to_places(attack):
+def test_random_numbers_depend_on_ids_and_not_on_the_order(attack):
     ids = torch.tensor([5, 900, 17, 3, 44, 8])
     order = torch.tensor([4, 0, 5, 2, 1, 3])
     whole = antiadv.attack(TOY.model, TOY.x, TOY.y, attack, Linf(0.08), ids=ids)
@@ -119,14 +119,14 @@ def test_dice_belong_to_ids_and_not_to_places(attack):
     assert same(alone.images[0], whole.images[2])
 
 
-def test_the_same_seed_and_ids_throw_the_same_dice_and_others_throw_others():
+def test_seed_and_ids_decide_the_random_numbers():
     first, again, other_seed, other_ids = (
         antiadv.attack(TOY.model, TOY.x, TOY.y, NOISE, Linf(0.08), **words).images
         for words in ({}, {"seed": 0, "ids": torch.arange(6)}, {"seed": 1}, {"ids": torch.arange(6) + 6})
     )
     assert same(first, again)
     for other in (other_seed, other_ids):
-        assert (other != first).flatten(1).any(1).all(), "other dice for every sample"
+        assert (other != first).flatten(1).any(1).all(), "other random numbers for every sample"
 
 
 def test_the_batch_size_changes_nothing():
@@ -151,7 +151,7 @@ def test_no_image_gives_no_record_and_no_accuracy():
     assert outcome.images.shape == (0, 3, 4, 4)
     assert outcome.records == []
     assert outcome.fooled.tolist() == []
-    with pytest.raises(BadInput, match=r"no samples .* accuracy of nothing.*at least one image"):
+    with pytest.raises(BadInput, match="no samples"):
         _ = outcome.robust_accuracy
 
 
@@ -162,23 +162,23 @@ def test_one_image_is_a_batch(name: str):
     assert outcome.robust_accuracy == 0
 
 
-def test_nothing_handed_in_is_changed():
+def test_the_arguments_are_not_changed():
     net = small_net().requires_grad_(True)
     x = torch.rand(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
     y = net(x).argmax(1).detach()
     state = {k: v.clone() for k, v in net.state_dict().items()}
-    before, labels, dice = x.clone(), y.clone(), torch.get_rng_state()
+    before, labels, generator = x.clone(), y.clone(), torch.get_rng_state()
     antiadv.attack(antiadv.AntiAdversary(net), x, y, "pgd:steps=2", Linf(0.05))
     assert same(x, before)
     assert same(y, labels)
-    assert same(torch.get_rng_state(), dice)
+    assert same(torch.get_rng_state(), generator)
     assert not net.training
     assert all(p.grad is None and p.requires_grad for p in net.parameters())
     assert all(same(v, state[k]) for k, v in net.state_dict().items())
-    assert not any(m._forward_hooks for m in net.modules()), "the meter took its hook away"
+    assert not any(m._forward_hooks for m in net.modules()), "the meter removed its hook"
 
 
-def test_the_meter_takes_its_hook_away_when_an_attack_fails():
+def test_the_meter_removes_its_hook_when_an_attack_fails():
     def fail(*_: object) -> torch.Tensor:
         raise RuntimeError("on purpose")
 
@@ -187,7 +187,7 @@ def test_the_meter_takes_its_hook_away_when_an_attack_fails():
     assert not TOY.model._forward_hooks
 
 
-# ---------------------------------------------------------------- the doors
+# ---------------------------------------------------------------- bad input
 
 
 class Answer(torch.nn.Module):
@@ -203,7 +203,7 @@ class Answer(torch.nn.Module):
 
 
 class Cut(torch.nn.Module):
-    """Weights that learn, behind images that it cuts off: its scores know a way back, which does not lead to them."""
+    """Its scores have a gradient for the weights, but none for the images."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -228,19 +228,19 @@ class Around(torch.nn.Module):
 
 
 X, Y = torch.full((2, 3, 4, 4), 0.5), torch.tensor([0, 1])
-DOORS = {
-    "images of bytes, as floats": (lambda: (TOY.model, X * 255, Y), r"found \[127.5, 127.5\]. Divide bytes by 255"),
+BAD_INPUT = {
+    "images of bytes, as floats": (lambda: (TOY.model, X * 255, Y), r"found \[127.5, 127.5\]"),
     "an image without a batch": (
         lambda: (TOY.model, X[0], Y[:1]),
-        r"one per image \(3\).*\(1,\) for images \(3, 4, 4\)\. .* a single image as a batch of one",
+        r"\(3\).*\(1,\).*\(3, 4, 4\)",
     ),
     "labels in a list": (lambda: (TOY.model, X, [0, 1]), "in a tensor.*found list"),
     "scores and more": (lambda: (Around(lambda s: (s, s)), TOY.x, TOY.y), r"\[N, K\] for 6 images; found tuple.*Wrap"),
     "scores by name": (lambda: (Around(lambda s: {"logits": s}), TOY.x, TOY.y), "found dict.*Wrap"),
     "labels for scores": (lambda: (Around(lambda s: s.argmax(1)), TOY.x, TOY.y), r"found \(6,\).*Wrap"),
-    "no gradients": (lambda: (Around(torch.Tensor.detach), TOY.x, TOY.y), "pass gradients on.*found.*Keep to torch"),
-    "gradients for its weights alone": (lambda: (Cut(), X, Y), "pass gradients on.*found.*Keep to torch"),
-    "integer images": (lambda: (TOY.model, (X * 255).byte(), Y), "floating point.*uint8.*Divide bytes by 255"),
+    "no gradients": (lambda: (Around(torch.Tensor.detach), TOY.x, TOY.y), "gradients"),
+    "gradients for its weights alone": (lambda: (Cut(), X, Y), "gradients"),
+    "integer images": (lambda: (TOY.model, (X * 255).byte(), Y), "floating point.*uint8"),
     "too bright": (lambda: (TOY.model, X + 0.6, Y), r"in \[0, 1\].*found \[1.1, 1.1\].*normalisation inside"),
     "too dark": (lambda: (TOY.model, X - 0.6, Y), r"in \[0, 1\].*found \[-0.1, -0.1\].*normalisation inside"),
     "images that are no numbers": (lambda: (TOY.model, X * torch.nan, Y), r"in \[0, 1\].*nan"),
@@ -265,39 +265,39 @@ DOORS = {
     "a single number": (lambda: (TOY.model, torch.tensor(0.5), Y), r"a batch.*found shape \(\).*batch dimension"),
     "one image, and as many labels as channels": (
         lambda: (small_net(), X[0], torch.tensor([0, 1, 0])),
-        r"mostly \[N, C, H, W\]; found shape \(3, 4, 4\), and it fails \(\w+: .*\)\. .*batch of one",
+        r"\[N, C, H, W\]; found shape \(3, 4, 4\).*\(\w+: .*\)",
     ),
-    "flat images": (lambda: (small_net(), X.flatten(1), Y), r"found shape \(2, 48\), and it fails"),
+    "flat images": (lambda: (small_net(), X.flatten(1), Y), r"found shape \(2, 48\)"),
     "channels last": (
         lambda: (small_net(), X.permute(0, 2, 3, 1), Y),
-        r"be \[N, C, H, W\]; found shape \(2, 4, 4, 3\), with the channels last, and it fails .*permute\(0, 3, 1, 2\)",
+        r"\[N, C, H, W\]; found shape \(2, 4, 4, 3\).*permute\(0, 3, 1, 2\)",
     ),
     "images of doubles": (
         lambda: (small_net(), X.double(), Y),
-        r"be torch\.float32 as the .* weights are; found torch\.float64, and it fails \(RuntimeError: .*\)\. Convert",
+        r"torch\.float32 .*found torch\.float64, .*\(RuntimeError: .*\)",
     ),
     "a network elsewhere": (
         lambda: (small_net().to("meta"), X, Y),
-        r"lie where the classifier does, on meta; found them on cpu, and it fails \(\w+: .*\)\. Move one of the two\.",
+        r"on meta; found .* cpu, .*\(\w+: .*\)",
     ),
     "a defended network elsewhere": (
         lambda: (antiadv.AntiAdversary(small_net().to("meta")), X, Y),
-        r"lie where the classifier does, on meta; found them on cpu",
+        r"on meta; found .* cpu",
     ),
     "a grid of scores": (lambda: (torch.nn.Identity().eval(), X, Y), r"\[N, K\].*\(2, 3, 4, 4\).*Flatten"),
 }
 
 
-@pytest.mark.parametrize("door", DOORS)
-def test_bad_input_is_named_at_the_door(door: str):
-    make, message = DOORS[door]
+@pytest.mark.parametrize("what", BAD_INPUT)
+def test_bad_input_is_refused_with_what_was_found(what: str):
+    make, message = BAD_INPUT[what]
     model, x, y = make()
     with pytest.raises(BadInput, match=message):
         antiadv.attack(model, x, y, "pgd", Linf(0.1))
 
 
 class Writes(torch.nn.Module):
-    """Normalises its images where they lie, as a transform with `inplace` does."""
+    """Normalises its images in place, as a transform with `inplace` does."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -311,32 +311,32 @@ class Writes(torch.nn.Module):
 @pytest.mark.parametrize("attack", ["square:steps=3", "pgd:steps=3"])
 @pytest.mark.parametrize("make", [Writes, lambda: antiadv.defences.SmallNoise(Writes(), std=0.01)])
 def test_a_network_that_writes_into_its_images_is_refused(attack: str, make: Callable[[], torch.nn.Module]):
-    """Searched from what it left of them, and judged on it, it fell to images far outside the ball."""
+    """Otherwise images far outside the ball would count as successes."""
     x = X.clone()
-    with pytest.raises(BadInput, match=r"leave the images .* as they are; found it writing into them\. Let it work"):
+    with pytest.raises(BadInput, match="writing into them"):
         antiadv.attack(make(), x, Y, attack, Linf(0.1), batch=1)
     assert torch.equal(x, X)
 
 
-def test_weights_that_learn_do_not_hide_that_no_gradient_comes_back():
-    with pytest.raises(BadInput, match=r"pass gradients on.*Keep to torch"):
+def test_gradients_of_weights_do_not_hide_missing_gradients_of_images():
+    with pytest.raises(BadInput, match="gradients"):
         antiadv.AntiAdversary(Cut())(X)
-    with pytest.raises(BadInput, match=r"pass gradients on.*Keep to torch"):
+    with pytest.raises(BadInput, match="gradients"):
         antiadv.attack(Cut(), X, Y, "fab", Linf(0.1))
 
 
-def test_what_a_binary_classifier_is_told_keeps_its_probabilities():
+def test_the_advice_for_a_binary_classifier_keeps_its_probabilities():
     with pytest.raises(BadInput) as error:
         antiadv.attack(Answer(2.0), X, Y, "pgd", Linf(0.1))
-    told = re.search(r"return (torch\.cat\(.*?, 1\))", str(error.value))
-    assert told is not None
+    advice = re.search(r"return (torch\.cat\(.*?, 1\))", str(error.value))
+    assert advice is not None
     v = torch.tensor([[-3.0], [0.5]])
-    made = eval(told[1], {"torch": torch, "v": v})
+    made = eval(advice[1], {"torch": torch, "v": v})
     torch.testing.assert_close(made.softmax(1)[:, 1:], v.sigmoid())
 
 
 class Moves(torch.nn.Module):
-    """Puts its images where and what its weights are; `fails` instead, for a reason of its own."""
+    """Converts its images to the type of its weights. With `fails`, it raises an error of its own."""
 
     def __init__(self, fails: bool = False) -> None:
         super().__init__()
@@ -349,34 +349,34 @@ class Moves(torch.nn.Module):
         return self.net(x.double().reshape(len(x), 3, 4, 4)).to(x)
 
 
-def test_a_network_that_moves_or_converts_its_images_itself_is_none_of_the_doors_business():
+def test_a_network_may_convert_its_images_itself():
     for x in (X, X.flatten(1)):
         assert len(antiadv.attack(Moves(), x, Y, "pgd:steps=2", Linf(0.1)).records) == 2
     with pytest.raises(Interrupted, match="KeyError: 'mine'") as failed:
         antiadv.attack(Moves(fails=True), X.double(), Y, "pgd", Linf(0.1))
     assert isinstance(failed.value.__cause__, KeyError)
     assert (failed.value.outcome, failed.value.unknown) == (None, [0, 1])
-    with pytest.raises(BadInput, match=r"found torch\.float32, and it fails \(KeyError: 'mine'\)") as error:
+    with pytest.raises(BadInput, match=r"found torch\.float32, .*\(KeyError: 'mine'\)") as error:
         antiadv.attack(Moves(fails=True), X, Y, "pgd", Linf(0.1))
-    assert isinstance(error.value.__cause__, KeyError), "nothing is lost"
+    assert isinstance(error.value.__cause__, KeyError)
 
 
 @pytest.mark.parametrize(
     ("attack", "words", "kind", "message"),
     [
-        (Chessboard(), {"ball": L2(0.5)}, BadInput, r"chessboard works in linf.*l2:0\.5.*Change the threat"),
-        ("pgd", {"access": Access.SCORES}, AccessDenied, "pgd needs gradients.*grants scores.*Grant access=gradients"),
-        ("transfer", {"access": Access.GRADIENTS}, AccessDenied, "transfer needs internals.*grants gradients"),
+        (Chessboard(), {"ball": L2(0.5)}, BadInput, r"chessboard .*linf.*l2:0\.5"),
+        ("pgd", {"access": Access.SCORES}, AccessDenied, "pgd .*gradients.*scores.*access=gradients"),
+        ("transfer", {"access": Access.GRADIENTS}, AccessDenied, "transfer .*internals.*gradients"),
         ("pgd", {"ball": Linf(math.inf)}, BadInput, r"finite radius.*linf:inf.*linf:8/255"),
-        ("pgd", {"ball": Linf(8)}, BadInput, r"at most 1; the threat is linf:8\..*linf:8/255"),
-        ("pgd", {"ball": "linf:8/255"}, BadSpec, r"ball is for example Linf\(8 / 255\); found 'linf:8/255'"),
-        ("pgd", {"access": "scores"}, BadSpec, r"access is for example Access\.SCORES; found 'scores'"),
-        ("pgd", {"targeted": "yes"}, BadSpec, "targeted is True or False; found 'yes'"),
+        ("pgd", {"ball": Linf(8)}, BadInput, r"at most 1;.*linf:8\..*linf:8/255"),
+        ("pgd", {"ball": "linf:8/255"}, BadSpec, r"ball .*found 'linf:8/255'"),
+        ("pgd", {"access": "scores"}, BadSpec, r"access .*found 'scores'"),
+        ("pgd", {"targeted": "yes"}, BadSpec, "targeted .*found 'yes'"),
         ("pgd", {"queries": 0}, BadSpec, "at least one query.*queries=0"),
-        ("pgd", {"queries": 10.5}, BadSpec, "queries must be a whole number; found 10.5"),
-        ("pgd", {"queries": True}, BadSpec, "queries must be a whole number; found True"),
-        ("pgd", {"seed": 1.5}, BadSpec, "seed must be a whole number; found 1.5"),
-        ("pgd", {"batch": 2.5}, BadSpec, "batch must be a whole number; found 2.5"),
+        ("pgd", {"queries": 10.5}, BadSpec, "queries .*found 10.5"),
+        ("pgd", {"queries": True}, BadSpec, "queries .*found True"),
+        ("pgd", {"seed": 1.5}, BadSpec, "seed .*found 1.5"),
+        ("pgd", {"batch": 2.5}, BadSpec, "batch .*found 2.5"),
         ("pgd", {"ids": [1, 2]}, BadInput, "whole numbers in a tensor.*found list"),
         ("pgd", {"ids": torch.rand(2)}, BadInput, r"whole numbers in a tensor.*found torch\.float32"),
         ("pgd", {"ids": torch.tensor([True, False])}, BadInput, r"whole numbers in a tensor.*found torch\.bool"),
@@ -384,8 +384,8 @@ def test_a_network_that_moves_or_converts_its_images_itself_is_none_of_the_doors
         (PGD, {}, BadInput, r"such as PGD\(\).*found <class"),
         (None, {}, BadInput, r"such as PGD\(\).*found None"),
         ("pgd", {"ids": torch.tensor([1, 2, 3])}, BadInput, r"one for each image \(2\).*\(3,\)"),
-        ("pdg", {}, BadSpec, "unknown attack 'pdg'.*did you mean pgd"),
-        ("pgd:step=3", {}, BadSpec, "no option 'step'.*did you mean step"),
+        ("pdg", {}, BadSpec, "attack 'pdg'.*pgd"),
+        ("pgd:step=3", {}, BadSpec, "option 'step'.*step"),
     ],
 )
 def test_an_attack_that_cannot_work_is_refused_before_the_model_runs(attack, words, kind, message):
@@ -401,13 +401,11 @@ def test_what_cannot_be_served_is_refused():
     with pytest.raises(BadInput, match=r"floating point.*uint8"):
         antiadv.Replayed(TOY.model)((TOY.x * 255).byte())
     for precision in ("tf32", "half"):
-        with pytest.raises(
-            BadInput, match=f"precision {precision} needs a CUDA device; found cpu. Use float32 or mixed"
-        ):
+        with pytest.raises(BadInput, match=f"precision {precision} .*cpu"):
             antiadv.Replayed(TOY.model, precision=precision)(TOY.x)
     with pytest.raises(BadInput, match=r"torch tensor.*ndarray"):
         antiadv.AntiAdversary(TOY.model)(TOY.x.numpy())
-    with pytest.raises(BadInput, match="pass gradients on"):
+    with pytest.raises(BadInput, match="gradients"):
         antiadv.AntiAdversary(Around(torch.Tensor.detach))(TOY.x)
 
 
@@ -418,7 +416,7 @@ def test_an_attack_may_be_called_where_gradients_are_off():
     assert inside.records == plain.records
 
 
-def test_rounding_at_the_edge_of_the_box_is_forgiven():
+def test_rounding_errors_outside_the_box_are_accepted():
     x = torch.cat([TOY.x[:1] * 0 - 1e-6, TOY.x[:1] * 0 + 1 + 1e-6])
     outcome = antiadv.attack(TOY.model, x, TOY.model(x).argmax(1), "pgd:steps=2", Linf(0.01))
     assert outcome.images.min() >= 0
@@ -442,14 +440,14 @@ def test_a_part_in_training_mode_is_refused():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-def test_probabilities_are_seen_through_their_rounding(dtype: torch.dtype):
+def test_rounded_probabilities_are_recognised(dtype: torch.dtype):
     p = torch.randn(64, 10, generator=torch.Generator().manual_seed(0)).softmax(1).to(dtype)
     with pytest.raises(BadInput, match="probabilities"):
         check_scores(p, torch.rand(64, 1, 2, 2))
 
 
 class Flaky(nn.Module):
-    """Times out at one call, or from there on."""
+    """Raises TimeoutError at call `at`; with `for_good`, at all later calls too."""
 
     def __init__(self, net: nn.Module, at: float, for_good: bool = False) -> None:
         super().__init__()
@@ -465,14 +463,14 @@ class Flaky(nn.Module):
 
 
 def apart(norm: float) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
-    """Six images, each further from the boundary than the one before: some fall before others."""
+    """Six images at growing distances from the boundary, so that some fall before others."""
     toys = [halfspace(norm, n=1, distance=0.01 + 0.02 * k) for k in range(6)]
     return toys[0].model, torch.cat([toy.x for toy in toys]), torch.cat([toy.y for toy in toys])
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_what_was_found_before_the_classifier_failed_is_kept(name: str):
-    """Wherever it fails: all that the error calls broken is, and of the rest nothing is said."""
+def test_images_found_before_the_classifier_failed_are_kept(name: str):
+    """At whichever call it fails: the samples in the error's outcome are broken, all others are unknown."""
     attack = parse(name)
     net, x, y = apart(max(attack.norms))
     ball = Ball(max(attack.norms), 0.08)
@@ -492,10 +490,10 @@ def test_what_was_found_before_the_classifier_failed_is_kept(name: str):
         assert error.images.shape == x.shape
         kept.append(len(samples))
     assert kept[0] == 0
-    assert kept[-1] == int(whole.fooled.sum()) > 0, "the search was over, and only the judge was left"
+    assert kept[-1] == int(whole.fooled.sum()) > 0, "the search was over and only the judge was missing"
 
 
-def test_a_record_and_the_receipt_of_an_attack_that_failed_say_what_was_spent():
+def test_records_and_receipt_of_a_failed_attack_count_its_cost():
     net, x, y = apart(math.inf)
     model = Flaky(net, 8)
     with pytest.raises(Interrupted) as failed:
@@ -504,7 +502,7 @@ def test_a_record_and_the_receipt_of_an_attack_that_failed_say_what_was_spent():
     assert 0 < len(outcome.records) < 6
     assert all(1 < r.queries <= 6 and r.queries == r.gradients for r in outcome.records)
     asked = [7] * len(failed.value.unknown) + [r.queries for r in outcome.records]
-    judge = 3 * len(x)  # at x, and at x and z once more
+    judge = 3 * len(x)  # x before the attack; x and z afterwards
     assert judge < outcome.receipt.forwards < judge + sum(asked)
 
 
@@ -517,7 +515,7 @@ def test_a_classifier_that_never_answers_again_leaves_the_images():
     assert (net(failed.value.images).argmax(1) != y).any()
 
 
-def test_an_attack_may_be_stopped_and_says_nothing_then():
+def test_a_keyboard_interrupt_is_passed_on():
     def stop(*_: object) -> torch.Tensor:
         raise KeyboardInterrupt
 
@@ -526,8 +524,8 @@ def test_an_attack_may_be_stopped_and_says_nothing_then():
 
 
 @pytest.mark.parametrize("attack", ["pgd:steps=3", "square:steps=6"])
-def test_a_batch_of_one_changes_what_is_stored_by_rounding_alone(attack: str):
-    """A network's kernels add in another order there; docs/design/draws.md states the tolerance."""
+def test_a_batch_of_one_changes_records_only_by_rounding(attack: str):
+    """Its kernels add in another order; docs/design/draws.md states the tolerance."""
     net, images = antiadv.models.load("compact:trades"), antiadv.data.load("cifar10:test")
     x, y = images.images(range(8)), images.labels(range(8))
     one, many = (antiadv.attack(net, x, y, attack, L2(0.5), batch=batch).records for batch in (1, 256))

@@ -1,5 +1,5 @@
-"""Stored numbers are shown as those of a network only where it still answers as it did: a fixed `forward`, a swapped
-file, a stopped server, edited images, labels and files are seen, and nothing that is stored is lost."""
+"""Stale results are refused: a changed `forward`, a swapped file, a stopped server, and edited images, labels and files
+are noticed, and nothing that is stored is lost."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def make():
 
 @pytest.fixture
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
-    """Writes the user's module `mine.py` into the current folder, where the next run imports it anew."""
+    """Writes the user's module `mine.py` into the current folder; the next run imports it again."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
 
@@ -94,7 +94,7 @@ def kept(root: str = "store") -> dict[Path, bytes]:
 
 
 def refused(capsys: pytest.CaptureFixture[str], words: list[str]) -> str:
-    """What the command says in its one line; it shows no number."""
+    """The one line of the refused command. It shows no number."""
     capsys.readouterr()
     assert main(words) == 2
     said = capsys.readouterr()
@@ -106,7 +106,7 @@ def refused(capsys: pytest.CaptureFixture[str], words: list[str]) -> str:
 # ---------------------------------------------------------------- networks of the user's own
 
 
-def test_a_fix_in_forward_is_no_longer_the_network_that_is_stored(write: Write, capsys: pytest.CaptureFixture[str]):
+def test_a_changed_forward_is_noticed(write: Write, capsys: pytest.CaptureFixture[str]):
     write(NORMALISED.format(mean=0.5))
     assert main(VERDICT) == 0
     before = kept()
@@ -117,10 +117,10 @@ def test_a_fix_in_forward_is_no_longer_the_network_that_is_stored(write: Write, 
     assert kept() == before, "nothing is lost"
     assert main([*VERDICT, "--store", "another"]) == 0
     write(NORMALISED.format(mean=0.5))
-    assert main(VERDICT) == 0, "as it was, it goes on"
+    assert main(VERDICT) == 0, "unchanged, the network is accepted"
 
 
-def test_a_swapped_file_that_no_digest_sees_is_seen(write: Write, capsys: pytest.CaptureFixture[str]):
+def test_a_swapped_file_without_a_digest_is_noticed(write: Write, capsys: pytest.CaptureFixture[str]):
     np.save("weights.npy", np.eye(10, dtype=np.float32))
     write(FROM_FILE)
     assert main(VERDICT) == 0
@@ -133,7 +133,7 @@ def test_a_swapped_file_that_no_digest_sees_is_seen(write: Write, capsys: pytest
 
 
 class Echo(http.server.BaseHTTPRequestHandler):
-    """A model behind HTTP: the scores that it was sent."""
+    """A model served by HTTP: returns the scores that it was sent."""
 
     def do_POST(self) -> None:
         said = self.rfile.read(int(self.headers["Content-Length"]))
@@ -152,7 +152,7 @@ def test_a_server_that_has_stopped_shows_no_old_number(write: Write, capsys: pyt
     try:
         write(FROM_SERVER.format(port=server.server_address[1]))
         assert main(SQUARE) == 0
-        assert main(SQUARE) == 0, "it answers, and as it did"
+        assert main(SQUARE) == 0, "it answers as before"
     finally:
         server.shutdown()
         thread.join()
@@ -163,7 +163,7 @@ def test_a_server_that_has_stopped_shows_no_old_number(write: Write, capsys: pyt
     assert kept("results") == before
 
 
-def test_the_bare_row_beside_a_defended_one_is_checked_too(write: Write, capsys: pytest.CaptureFixture[str]):
+def test_the_bare_row_next_to_a_defended_one_is_checked_too(write: Write, capsys: pytest.CaptureFixture[str]):
     write(NORMALISED.format(mean=0.5))
     assert main(SQUARE) == 0
     write(NORMALISED.format(mean=0.45))
@@ -171,7 +171,7 @@ def test_the_bare_row_beside_a_defended_one_is_checked_too(write: Write, capsys:
 
 
 class Shifted(Bands):
-    """The exact toy, whose scores for the first class are off by a share of what they span."""
+    """The exact toy with the score of the first class shifted by a share of the spread."""
 
     def __init__(self, share: float = 0.0) -> None:
         super().__init__()
@@ -187,7 +187,7 @@ def here(network: nn.Module) -> Resources:
     return Resources("cpu", models={MODEL: network.eval()})
 
 
-def test_the_tolerance_lets_rounding_pass_and_nothing_else(tmp_path: Path):
+def test_the_tolerance_accepts_rounding_and_nothing_else(tmp_path: Path):
     evaluate([CELL], tmp_path, resources=here(Shifted()))
     for share in (0.0, TOLERANCE / 2, -TOLERANCE / 2):
         evaluate([CELL], tmp_path, resources=here(Shifted(share)))
@@ -217,8 +217,8 @@ def test_other_classes_are_another_network(tmp_path: Path):
         evaluate([CELL], tmp_path, resources=here(Twice()))
 
 
-def test_a_cell_without_samples_belongs_to_nobody_yet(tmp_path: Path):
-    """A first try that failed leaves a folder and no records: mended, the network begins anew."""
+def test_a_cell_without_samples_accepts_any_network(tmp_path: Path):
+    """A run that failed leaves a folder and no records. The corrected network starts again."""
     evaluate([CELL], tmp_path, resources=here(Shifted(0.3)), runner=lambda work, jobs: iter(()))
     assert not Store(tmp_path).done(CELL)
     evaluate([CELL], tmp_path, resources=here(Shifted()))
@@ -246,40 +246,40 @@ class Noisy(Bands):
 
 
 class Coin(Bands):
-    """One of two answers, by a die of its own."""
+    """Gives one of two answers at random."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.dice = torch.Generator().manual_seed(0)
+        self.generator = torch.Generator().manual_seed(0)
 
     def forward(self, x: Tensor) -> Tensor:
         s = super().forward(x)
-        return s if torch.rand((), generator=self.dice) < 0.5 else s.flip(1)
+        return s if torch.rand((), generator=self.generator) < 0.5 else s.flip(1)
 
 
-def test_a_network_that_rolls_dice_is_not_compared_and_that_is_said(tmp_path: Path):
+def test_a_random_network_is_not_compared_and_a_warning_says_so(tmp_path: Path):
     before = torch.get_rng_state()
     evaluate([CELL], tmp_path, resources=here(Noisy()), runner=lambda work, jobs: iter(()))
-    assert torch.equal(torch.get_rng_state(), before), "torch's own dice are left as they were"
+    assert torch.equal(torch.get_rng_state(), before), "the state of torch's generator is restored"
     Store(tmp_path).append(CELL, [record(i) for i in CELL.samples], RECEIPT)
     with pytest.warns(UserWarning, match="cannot be checked"):
         evaluate([CELL], tmp_path, resources=here(Noisy()))
 
 
-def test_of_two_answers_that_change_about_one_is_met(tmp_path: Path):
-    """Two equal answers by chance are stored as one; the other one alone would look like a change."""
+def test_one_equal_answer_of_a_random_network_is_enough(tmp_path: Path):
+    """Two equal answers by chance are stored; the other answer alone would look like a change."""
     evaluate([CELL], tmp_path, resources=here(Shifted()))
     for _ in range(5):
         evaluate([CELL], tmp_path, resources=here(Coin()))
 
 
-def test_a_network_that_turns_noisy_has_changed(tmp_path: Path):
+def test_a_network_that_becomes_random_has_changed(tmp_path: Path):
     evaluate([CELL], tmp_path, resources=here(Shifted()))
     with pytest.raises(StoreMismatch):
         evaluate([CELL], tmp_path, resources=here(Noisy()))
 
 
-def test_no_number_where_there_was_one_is_no_answer(tmp_path: Path):
+def test_nan_instead_of_stored_scores_is_refused(tmp_path: Path):
     class Lost(Bands):
         def forward(self, x: Tensor) -> Tensor:
             return super().forward(x) * torch.nan
@@ -287,11 +287,11 @@ def test_no_number_where_there_was_one_is_no_answer(tmp_path: Path):
     evaluate([CELL], tmp_path, resources=here(Shifted()))
     with pytest.raises(BadInput, match="finite"):
         evaluate([CELL], tmp_path, resources=here(Lost()))
-    with pytest.raises(Unfinished):  # where nothing is stored, the shards say it
+    with pytest.raises(Unfinished):  # where nothing is stored, the shards report it
         evaluate([CELL], tmp_path / "new", resources=here(Lost()))
 
 
-def test_a_store_without_probes_is_taken_with_a_warning_and_has_them_from_then_on(tmp_path: Path):
+def test_a_store_without_probes_is_accepted_with_a_warning_and_gets_them(tmp_path: Path):
     evaluate([CELL], tmp_path, resources=resources())
     probe = tmp_path / CELL.key / "probe.json"
     before = probe.read_bytes()
@@ -361,7 +361,7 @@ def test_each_network_is_asked_once_for_all_its_cells(tmp_path: Path):
     evaluate(cells, tmp_path, resources=here(Counted()))
     Counted.seen = 0
     evaluate(cells, tmp_path, resources=here(Counted()))
-    assert Counted.seen == 8, "four images, shown twice"
+    assert Counted.seen == 8, "four images, sent twice"
 
 
 def test_probe_images_are_bytes_of_the_datas_shape():
@@ -373,21 +373,21 @@ def test_probe_images_are_bytes_of_the_datas_shape():
     assert Asked(resources(), MODEL, "cifar10:test").probe == Asked(resources(), MODEL, "cifar10:test").probe
 
 
-# ---------------------------------------------------------------- data and files behind a path
+# ---------------------------------------------------------------- data and files
 
 
 def swap(path: Path, content: bytes) -> None:
-    """Other content of the same size, at the same time."""
+    """Write other content of the same size and keep the time stamp."""
     time = path.stat().st_mtime_ns
     assert len(content) == path.stat().st_size
-    with path.open("r+b") as file:  # in place: whoever has it mapped sees it
+    with path.open("r+b") as file:  # in place, so that a memory map sees it
         file.write(content)
     os.utime(path, ns=(time, time))
 
 
-def flipped(path: Path) -> bytes:
+def flipped(path: Path, place: int = -1) -> bytes:
     content = bytearray(path.read_bytes())
-    content[-1] ^= 1
+    content[place] ^= 1
     return bytes(content)
 
 
@@ -397,8 +397,8 @@ def arrays(n: int = 6) -> dict[str, np.ndarray]:
 
 
 def of(source: Path, there: Resources | None = None) -> Cell:
-    said = {"attack": "pgd:steps=2", "threat": "linf:2/255", "samples": range(6)}
-    return make_cell(model=MODEL, data=f"arrays:({source})", resources=there or here(Bands()), **said)  # type: ignore[arg-type]
+    words = {"attack": "pgd:steps=2", "threat": "linf:2/255", "samples": range(6)}
+    return make_cell(model=MODEL, data=f"arrays:({source})", resources=there or here(Bands()), **words)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("what", ["images", "labels"])
@@ -408,11 +408,11 @@ def test_edited_arrays_are_another_cell(tmp_path: Path, what: str):
     there = here(Bands())
     before = of(tmp_path, there)
     evaluate([before], tmp_path / "store", resources=there)
-    swap(tmp_path / f"{what}.npy", flipped(tmp_path / f"{what}.npy"))
+    swap(tmp_path / f"{what}.npy", flipped(tmp_path / f"{what}.npy", -8))  # the low byte of the last label
     assert of(tmp_path).key != before.key
     with pytest.raises(BadInput):
         evaluate([before], tmp_path / "store", resources=here(Bands()))
-    if what == "images":  # which are read from the disk as they are needed
+    if what == "images":  # they are read from the disk when needed
         with pytest.raises(BadInput):
             evaluate([before], tmp_path / "store", resources=there)
 
@@ -432,7 +432,7 @@ def test_an_edited_npz_is_another_cell(tmp_path: Path):
 
 @pytest.fixture
 def listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Four pictures with a csv, imported as ImageNet's; the folder they lie in."""
+    """The folder of four pictures with a csv, imported as ImageNet."""
     from PIL import Image
 
     folder = tmp_path / "pictures"
@@ -451,15 +451,15 @@ class Thousand(Bands):
 
 
 def of_imagenet() -> Cell:
-    said = {"attack": "pgd:steps=1", "threat": "linf:2/255", "samples": range(3)}
-    return make_cell(model=MODEL, data="imagenet", resources=here(Thousand()), **said)  # type: ignore[arg-type]
+    words = {"attack": "pgd:steps=1", "threat": "linf:2/255", "samples": range(3)}
+    return make_cell(model=MODEL, data="imagenet", resources=here(Thousand()), **words)  # type: ignore[arg-type]
 
 
 def test_an_edited_picture_of_a_list_is_refused_though_all_is_stored(listed: Path, tmp_path: Path):
     asked = of_imagenet()
     evaluate([asked], tmp_path / "store", resources=here(Thousand()))
     swap(listed / "3.png", flipped(listed / "3.png"))
-    evaluate([asked], tmp_path / "store", resources=here(Thousand()))  # it is none of the cell's samples
+    evaluate([asked], tmp_path / "store", resources=here(Thousand()))  # not one of the cell's samples
     swap(listed / "2.png", flipped(listed / "2.png"))
     with pytest.raises(BadInput, match=r"2\.png has changed"):
         evaluate([asked], tmp_path / "store", resources=here(Thousand()))
@@ -481,10 +481,10 @@ def test_an_edited_list_is_refused(listed: Path, tmp_path: Path, what: str):
 def test_a_changed_basis_is_another_cell(tmp_path: Path):
     path = tmp_path / "basis.safetensors"
     attack = f"qeba:basis=pca,path={path},steps=1,probes=2,max_probes=2,tries=2"
-    said = {"threat": "l2:0.5,queries=20", "samples": range(2), "world": resources(), "model": MODEL}
+    words = {"threat": "l2:0.5,queries=20", "samples": range(2), "resources": resources(), "model": MODEL}
 
     def asked(text: str = attack) -> Cell:
-        return make_cell(attack=text, **said)  # type: ignore[arg-type]
+        return make_cell(attack=text, **words)  # type: ignore[arg-type]
 
     save_file({"basis": torch.eye(3072)[:4].contiguous()}, path)
     first, nested = asked(), asked(f"transfer:attack=({attack})")
@@ -528,7 +528,7 @@ def test_any_name_of_a_file_comes_back_from_the_store(
     assert data.canonical(data.canonical(made.data)) == data.canonical(made.data)
 
 
-def test_a_name_that_no_text_can_hold_is_stored_by_another(tmp_path: Path):
+def test_a_path_that_no_spec_can_hold_is_stored_under_another_name(tmp_path: Path):
     folder = tmp_path / "d(x"
     folder.mkdir()
     np.savez(folder / "y).npz", **arrays())

@@ -1,5 +1,5 @@
-"""The judge believes no attack: what comes back is put into the box, what is no number is refused, what lies
-outside the ball has fooled nobody, and an attack cannot reach the facts it is judged by."""
+"""The judge does not trust attacks: it clamps their images to [0, 1], refuses NaN, and counts no images outside
+the ball. An attack cannot change what it is judged by. Doubtful samples are rerun in float32."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 import antiadv
 from antiadv import L2, Linf
-from antiadv.attacks.survivors import Survivors
+from antiadv.attacks._search.survivors import Survivors
 from antiadv.core.engine import Eager
 from antiadv.core.errors import BadInput
 from antiadv.core.threat import Access, Threat
@@ -26,7 +26,7 @@ TOY = halfspace(math.inf, n=6, distance=0.1)
 
 
 def across(x: Tensor, y: Tensor, by: float) -> Tensor:
-    """Straight over the boundary."""
+    """Images moved straight over the boundary."""
     return x - by * (1.0 - 2.0 * y).view(-1, 1, 1, 1) * TOY.model.w.sign()
 
 
@@ -35,7 +35,7 @@ def judged(do, ball=Linf(0.125)):
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_what_is_no_number_is_refused_and_named(value: float):
+def test_images_with_nan_or_infinity_are_refused_and_named(value: float):
     def attack(oracle, x, y, ball, draws):
         z = across(x, y, 0.12)
         z[1, 0, 0, 0] = value  # one pixel of one image
@@ -52,7 +52,7 @@ def test_images_outside_the_box_are_judged_inside_it():
     assert max(r.distance for r in outcome.records) <= 1
 
 
-def test_an_image_outside_the_ball_has_fooled_nobody():
+def test_an_image_outside_the_ball_is_no_success():
     far = judged(lambda oracle, x, y, ball, draws: across(x, y, 0.13))
     assert [r.attacked != r.label for r in far.records] == [True] * 6
     assert not far.fooled.any()
@@ -67,10 +67,10 @@ def test_the_distance_is_measured_in_the_norm_of_the_threat():
     assert [r.distance for r in outcome.records] == pytest.approx([0.01 * math.sqrt(48)] * 6, rel=1e-5)
 
 
-def test_an_attack_cannot_reach_the_facts():
+def test_an_attack_cannot_change_what_it_is_judged_by():
     def vandal(oracle, x, y, ball, draws):
         z = across(x, y, 0.5)
-        x.copy_(z)  # "it was never moved"
+        x.copy_(z)  # pretends that nothing moved
         y.fill_(3)
         draws.keys.fill_(0)
         return z
@@ -84,7 +84,7 @@ def test_an_attack_cannot_reach_the_facts():
     assert same(TOY.y, y)
 
 
-def test_what_an_attack_spent_is_read_from_the_ledger():
+def test_the_cost_is_read_from_the_ledger():
     def ask(oracle, x, y, ball, draws):
         oracle.labels(x)
         rows = torch.tensor([1, 3])
@@ -96,7 +96,7 @@ def test_what_an_attack_spent_is_read_from_the_ledger():
 
 
 def test_images_of_another_shape_are_refused():
-    with pytest.raises(BadInput, match=r"images like x, \(6, 3, 4, 4\); found \(1, 3, 4, 4\)"):
+    with pytest.raises(BadInput, match=r"\(6, 3, 4, 4\); found \(1, 3, 4, 4\)"):
         judged(lambda oracle, x, y, ball, draws: x[:1])
 
 
@@ -107,8 +107,8 @@ def test_a_float64_answer_is_judged_as_the_images_are():
 
 
 def test_tidy_is_idempotent_and_keeps_good_images():
-    dice = torch.Generator().manual_seed(0)
-    x, z = torch.rand(5, 2, 3, generator=dice), torch.rand(5, 2, 3, generator=dice) * 2 - 0.5
+    generator = torch.Generator().manual_seed(0)
+    x, z = torch.rand(5, 2, 3, generator=generator), torch.rand(5, 2, 3, generator=generator) * 2 - 0.5
     ids = torch.arange(5)
     once = tidy(x, z, ids)
     assert same(tidy(x, once, ids), once)
@@ -117,7 +117,7 @@ def test_tidy_is_idempotent_and_keeps_good_images():
 
 @dataclass(frozen=True)
 class Rough(Eager):
-    """Passes in a precision that rounds scores up for the second class: it takes some images for fallen too early."""
+    """Adds a bias to the score of the second class, so that the search sees some successes too early."""
 
     bias: float = 0.01
 
@@ -130,12 +130,12 @@ class Rough(Eager):
 
 
 class Near(Odd):
-    """One that looks for the closest image."""
+    """An attack that minimises the distance."""
 
     minimal = True
 
 
-def test_a_sample_on_which_search_and_judge_part_is_searched_again_in_the_judges_precision():
+def test_a_success_that_the_judge_rejects_is_rerun_in_float32():
     asked = []
 
     def attack(oracle, x, y, ball, draws):
@@ -156,24 +156,24 @@ def test_a_sample_on_which_search_and_judge_part_is_searched_again_in_the_judges
     assert receipt.again == 0
     assert asked == [6]
     _, found, receipt = run(Rough())
-    assert 0 < receipt.again < 6, "of one class they part, of the other not"
+    assert 0 < receipt.again < 6, "search and judge differ for one of the two classes"
     assert asked == [6, receipt.again]
     assert receipt.agreement == pytest.approx(1 - receipt.again / 12)
     for rough, exact in zip(found, plain, strict=True):
         assert rough.attacked == exact.attacked != rough.label
     again = [r for r, exact in zip(found, plain, strict=True) if r == exact]
-    assert len(again) >= receipt.again, "what is recorded is the second search alone, with its queries"
+    assert len(again) >= receipt.again, "only the second search is recorded, with its queries"
     _, _, receipt = run(Rough(), Linf(0.01))
-    assert receipt.again == 0, "outside the ball nothing was claimed"
+    assert receipt.again == 0, "an image outside the ball is no success"
     _, found, receipt = run(Rough(), Linf(0.01), Near)
-    assert 0 < receipt.again < 6, "but by who minimises the distance: it is read at other radii"
+    assert 0 < receipt.again < 6, "an attack that minimises the distance is read at other radii too"
     assert [(r.attacked, r.distance) for r in found] == [(r.attacked, r.distance) for r in plain]
 
 
 @pytest.mark.parametrize(("kind", "second"), [(Odd, []), (Near, [3])])
-def test_a_search_that_heard_the_judge_and_went_on_is_not_made_again(kind, second):
-    """It spends its budget where the engine takes three images for fallen: told that they are not, it had its chance.
-    One that looks for the closest image walked along the wrong edge all the same."""
+def test_a_search_that_was_told_of_the_rejection_is_not_rerun(kind, second):
+    """It already spent its budget after the rejection. An attack that minimises the distance is rerun all the same,
+    because it followed the wrong boundary."""
     asked = []
 
     def attack(oracle, x, y, ball, draws):
@@ -192,13 +192,13 @@ def test_a_search_that_heard_the_judge_and_went_on_is_not_made_again(kind, secon
     _, found, receipt = run(Rough())
     assert asked == [6, *second]
     assert receipt.again == sum(second)
-    assert receipt.checks == (0 if second else 15), "of three samples each of five images"
+    assert receipt.checks == (0 if second else 15), "five images of each of three samples"
     assert receipt.agreement == pytest.approx(1 - 3 / 12)
-    assert found == plain, "all of them stand, at the price of the whole budget"
+    assert found == plain, "all of them stand, with the full budget spent"
 
 
-def test_an_image_found_after_one_that_was_refused_is_searched_again():
-    """What it heard was said of another image."""
+def test_another_image_than_the_rejected_one_is_rerun():
+    """The rejection was for another image."""
     asked = []
 
     def attack(oracle, x, y, ball, draws):
@@ -214,7 +214,7 @@ def test_an_image_found_after_one_that_was_refused_is_searched_again():
     assert receipt.again == 3
 
 
-def test_after_a_second_search_the_judge_looks_as_often_as_before():
+def test_after_a_rerun_the_judge_asks_as_often_as_before():
     tries = iter((0.0999, 0.12))
 
     def attack(oracle, x, y, ball, draws):
@@ -222,13 +222,13 @@ def test_after_a_second_search_the_judge_looks_as_often_as_before():
 
     g, threat = SmallNoise(TOY.model, 0.0), Threat(Linf(0.125), Access.LABELS)
     _, found, receipt = attack_and_judge(g, Odd(attack), threat, TOY.x, TOY.y, torch.arange(6), 0, Rough(), looks=3)
-    assert 0 < receipt.again < 6, "only of one class was the first image taken for fallen"
+    assert 0 < receipt.again < 6, "search and judge differ for one of the two classes"
     assert sorted(r.attacked_right for r in found) == [0] * receipt.again + [3] * (6 - receipt.again)
     assert {(r.draws, r.clean_right) for r in found} == {(3, 3)}
 
 
-def test_a_second_search_brings_its_own_bill():
-    """Each sample pays for itself here, so that the first search of those in doubt was a shorter one."""
+def test_a_rerun_replaces_the_cost_of_the_first_search():
+    """Each sample stops by itself here, so that the first search of the doubtful samples was shorter."""
 
     def attack(oracle, x, y, ball, draws):
         z, step, still = x.clone(), 0.0, torch.arange(len(x))

@@ -25,9 +25,16 @@ def project() -> dict[str, Any]:
     return tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
-def workflow() -> dict[str, Any]:
-    read: dict[str, Any] = yaml.safe_load((WORKFLOWS / "ci.yml").read_text())
+def workflow() -> dict[Any, Any]:
+    read: dict[Any, Any] = yaml.safe_load((WORKFLOWS / "ci.yml").read_text())
     return read
+
+
+def test_slow_tests_run_every_night_but_not_for_pull_requests() -> None:
+    job = workflow()["jobs"]["slow"]
+    assert job["if"] == "github.event_name != 'pull_request'"
+    assert [step["run"] for step in job["steps"] if "run" in step] == ["make test-slow"]
+    assert "schedule" in workflow()[True]  # YAML reads the key `on` as true
 
 
 def pinned(text: str) -> dict[str, str]:
@@ -47,8 +54,8 @@ def test_what_the_workflow_runs_is_there() -> None:
     runs = "\n".join(step.get("run", "") for step in steps)
     for script in re.findall(r"(?:tools|scripts|examples)/\w+\.py", runs):
         assert (ROOT / script).is_file(), script
-    targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    assert set(re.findall(r"^make (\w+)", runs, re.MULTILINE)) <= set(targets)
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert set(re.findall(r"^make ([\w-]+)", runs, re.MULTILINE)) <= set(targets)
     for action in (step["uses"] for step in steps if step.get("uses", "").startswith("./")):
         assert (ROOT / action / "action.yml").is_file(), action
 

@@ -1,9 +1,9 @@
-"""The authors' AutoAttack (`pyautoattack`) beside ours: the same network, the same images, the same radius.
+"""Our AutoAttack is compared with the authors' (`pyautoattack`): the same network, images and radius.
 
 A small network is trained on 300 images of the embedded slice against one-step attacks, until about half of them
-withstand 6/255. The first 200 are attacked, so that one image is half a point of accuracy: under each attack ours may
-leave one more standing than theirs, and in the worst case over all none. Iterates are compared one by one, from the
-same start, for samples that withstand both.
+are robust at 6/255. The first 200 are attacked, so one image is half a point of accuracy. Under each attack, ours may
+leave one more sample unbroken than theirs; in the worst case over all attacks, none. Iterates are compared one by one,
+from the same start, for samples that neither side breaks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import antiadv
-from antiadv.attacks.survivors import Survivors
+from antiadv.attacks._search.survivors import Survivors
 from antiadv.attacks.white_box import apgd
 from antiadv.core.ball import L2, Ball, Linf
 from antiadv.core.draws import Draws
@@ -51,9 +51,9 @@ def train(x: Tensor, y: Tensor, eps: float = 4 / 255) -> nn.Module:
         nn.Flatten(),
         nn.Linear(512, 10),
     )
-    optimiser, dice = torch.optim.Adam(net.parameters(), 3e-3), torch.Generator().manual_seed(0)
-    for rows in (rows for _ in range(40) for rows in torch.randperm(len(x), generator=dice).split(50)):
-        d = ((torch.rand((len(rows), *x.shape[1:]), generator=dice) * 2 - 1) * eps).requires_grad_()
+    optimiser, generator = torch.optim.Adam(net.parameters(), 3e-3), torch.Generator().manual_seed(0)
+    for rows in (rows for _ in range(40) for rows in torch.randperm(len(x), generator=generator).split(50)):
+        d = ((torch.rand((len(rows), *x.shape[1:]), generator=generator) * 2 - 1) * eps).requires_grad_()
         (g,) = torch.autograd.grad(F.cross_entropy(net(x[rows] + d), y[rows]), d)
         z = (x[rows] + (d.detach() + 1.25 * eps * g.sign()).clamp(-eps, eps)).clamp(0, 1)
         optimiser.zero_grad()
@@ -151,7 +151,8 @@ def test_apgd_iterates_are_the_authors(
 
 
 def standing(net: nn.Module, x: Tensor, y: Tensor, z: Tensor, ball: Ball) -> Tensor:
-    return (net(z).argmax(1) == y) | (ball.distance(x, z) > ball.reach)
+    prediction: Tensor = net(z).argmax(1)
+    return (prediction == y) | (ball.distance(x, z) > ball.reach)
 
 
 Attacker = Callable[[nn.Module, str, float], object]

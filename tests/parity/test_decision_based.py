@@ -1,10 +1,10 @@
-"""Are they *these* attacks? Boundary and HopSkipJump beside foolbox: distances after equally many queries.
+"""Boundary and HopSkipJump are compared with foolbox: distances after equally many queries.
 
-The same network, the same images, the same noise to start from, and for ours the number of queries that foolbox was
-seen to send; what is compared is the median, over images and runs, of our distance divided by foolbox's. From starts of
-their own, ratios of medians of so few images differ by a tenth from run to run, which would hide what is looked for.
-Images of the class that their noise falls into are left out, since foolbox refuses such a start. So are those where
-that is decided by less than CLEAR, since the last bits of a score differ from CPU to CPU.
+Both sides have the same network, images and starting noise. Ours gets the number of queries that foolbox sent. The test
+compares the median, over images and runs, of our distance divided by foolbox's. With different starting noise, ratios
+of so few images would differ by a tenth from run to run. Images with the class of their noise are left out, because
+foolbox refuses such a start. So are images whose class is decided by less than CLEAR, because the last bits of a score
+differ from CPU to CPU.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any  # foolbox is not typed
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import antiadv
-from antiadv.attacks.decision_based.nearest import Nearest
+from antiadv.attacks._search.nearest import Nearest
 from antiadv.core.ball import Ball
 from antiadv.core.losses import margin
 from tests.toys import Spy
@@ -133,7 +133,7 @@ def ratio(monkeypatch: pytest.MonkeyPatch) -> Ratio:
     return compare
 
 
-def hop_skip_jump(steps: int, constraint: str = "l2") -> Callable[[], Any]:
+def hop_skip_jump(steps: int, constraint: Literal["linf", "l2"] = "l2") -> Callable[[], Any]:
     return lambda: foolbox.attacks.HopSkipJumpAttack(steps=steps, constraint=constraint)
 
 

@@ -1,12 +1,12 @@
-"""Are they *these* attacks? Square beside the authors' code, NES and Bandits beside plain loops of what was published.
+"""Square is compared with the authors' code, NES and Bandits with plain loops of the published algorithms.
 
 Same network, same images, the same number of proposals or updates. The network is small and trained here in seconds;
 `docs/parity.md` has the full-size runs.
 
-Both sides attack the same samples with other dice. Were they equally strong, a sample that only one of them fools
-would be ours or theirs with probability 1/2 (the exact paired test of McNemar). A test fails where ours loses so many
-of these samples that chance does it with probability below LEVEL. That holds for any network, so it does not matter
-that rounding makes the training here end with another one on another CPU.
+Both sides attack the same samples with different random numbers. If they are equally strong, a sample that only one of
+them breaks is ours or theirs with probability 1/2 (McNemar's exact test). A test fails if ours loses so many of these
+samples that chance explains it with probability below LEVEL. This holds for any network, so it does not matter that
+rounding gives other weights on another CPU.
 """
 
 from __future__ import annotations
@@ -96,11 +96,11 @@ def loss(net: nn.Module, z: Tensor, y: int) -> Tensor:
     return F.cross_entropy(net(z), torch.full((len(z),), y), reduction="none")
 
 
-def nes_alone(net: nn.Module, x: Tensor, y: int, ball: Ball, q: int, updates: int, dice: torch.Generator) -> int:
+def nes_alone(net: nn.Module, x: Tensor, y: int, ball: Ball, q: int, updates: int, generator: torch.Generator) -> int:
     """The update at which the published loop first fools, or a number never reached."""
     z, sigma, d = x.clone(), 0.1, x.numel()
     for t in range(updates):
-        u = torch.randn((q, *x.shape), generator=dice) / math.sqrt(d)
+        u = torch.randn((q, *x.shape), generator=generator) / math.sqrt(d)
         rise = loss(net, z + sigma * u, y) - loss(net, z - sigma * u, y)
         g = (rise.view(-1, 1, 1, 1) / sigma * u).sum(0)
         z = stepped(ball, x, z, g, 0.2)
@@ -109,13 +109,15 @@ def nes_alone(net: nn.Module, x: Tensor, y: int, ball: Ball, q: int, updates: in
     return updates + 1
 
 
-def bandits_alone(net: nn.Module, x: Tensor, y: int, ball: Ball, tile: int, updates: int, dice: torch.Generator) -> int:
+def bandits_alone(
+    net: nn.Module, x: Tensor, y: int, ball: Ball, tile: int, updates: int, generator: torch.Generator
+) -> int:
     linf = ball.p == math.inf
     share, h, delta, sigma = (0.2, 100.0, 1.0, 0.1) if linf else (0.1, 0.1, 0.01, 0.01)
     z, v = x.clone(), torch.zeros(3, tile, tile)
     grow = nn.Upsample(size=x.shape[1:], mode="nearest")
     for t in range(updates):
-        e = delta * torch.randn(v.shape, generator=dice) / math.sqrt(v.numel())
+        e = delta * torch.randn(v.shape, generator=generator) / math.sqrt(v.numel())
         a = grow(torch.stack([v + e, v - e]))
         a = a / a.flatten(1).norm(dim=1).view(-1, 1, 1, 1)
         rise = loss(net, z + sigma * a, y)
@@ -146,8 +148,8 @@ def stepped(ball: Ball, x: Tensor, z: Tensor, g: Tensor, share: float) -> Tensor
 def test_nes_falls_as_fast_as_the_published_loop(case: Case, ball: Ball) -> None:
     q, updates = 10, 20
     ours = antiadv.attack(case.net, case.x, case.y, NES(probes=q, steps=updates), ball)
-    dice = torch.Generator().manual_seed(0)
-    theirs = [nes_alone(case.net, x, int(y), ball, q, updates, dice) for x, y in zip(case.x, case.y, strict=True)]
+    generator = torch.Generator().manual_seed(0)
+    theirs = [nes_alone(case.net, x, int(y), ball, q, updates, generator) for x, y in zip(case.x, case.y, strict=True)]
     compare(ours, theirs, q, (5, 10, updates))
 
 
@@ -156,9 +158,9 @@ def test_nes_falls_as_fast_as_the_published_loop(case: Case, ball: Ball) -> None
 def test_bandits_fall_as_fast_as_the_published_loop(case: Case, ball: Ball) -> None:
     tile, updates = 16, 100
     ours = antiadv.attack(case.net, case.x, case.y, Bandits(tile=tile, steps=updates), ball)
-    dice = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
     theirs = [
-        bandits_alone(case.net, x, int(y), ball, tile, updates, dice) for x, y in zip(case.x, case.y, strict=True)
+        bandits_alone(case.net, x, int(y), ball, tile, updates, generator) for x, y in zip(case.x, case.y, strict=True)
     ]
     compare(ours, theirs, 1, (25, 50, updates))
 

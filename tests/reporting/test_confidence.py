@@ -241,21 +241,21 @@ def test_the_page_says_whom_the_layer_helps_and_whom_it_harms():
         },
     }
     assert " ".join(pages.summary(found).split()) == (
-        "**Scaling by a temperature has a smaller log-loss than the layer on 1 of 2 networks.** "
-        "**Less sure than right, 1 of 2:** `compact:trades`. "
+        "**Temperature scaling has a smaller log-loss than the layer on 1 of 2 networks.** "
+        "**Confidence below accuracy, 1 of 2:** `compact:trades`. "
         "Bare, the calibration error is 0.300 and the log-loss 1.000. "
         "- Scaled, the calibration error is 0.020 (smaller on 1 of 1) and the log-loss 0.800 (smaller on 1 of 1). "
-        "- Behind the layer, α = 0.15, the calibration error is 0.100 (smaller on 1 of 1) and the log-loss 0.700 "
-        "(smaller on 1 of 1); it leaves 1 of 1 surer than right. Every label is kept. "
-        "**Surer than right, 1 of 2:** `compact:standard`. "
+        "- With the layer, α = 0.15, the calibration error is 0.100 (smaller on 1 of 1) and the log-loss 0.700 "
+        "(smaller on 1 of 1); confidence is above accuracy on 1 of 1. Every prediction is kept. "
+        "**Confidence above accuracy, 1 of 2:** `compact:standard`. "
         "Bare, the calibration error is 0.100 and the log-loss 0.500. "
         "- Scaled, the calibration error is 0.010 (smaller on 1 of 1) and the log-loss 0.400 (smaller on 1 of 1). "
-        "- Behind the layer, α = 0.15, the calibration error is 0.300 (smaller on 0 of 1) and the log-loss 2.000 "
-        "(smaller on 0 of 1); it leaves 1 of 1 surer than right. Labels are kept on 75.0 % of the images or more, and "
-        "accuracy falls by up to 20.0 points."
+        "- With the layer, α = 0.15, the calibration error is 0.300 (smaller on 0 of 1) and the log-loss 2.000 "
+        "(smaller on 0 of 1); confidence is above accuracy on 1 of 1. Predictions are kept on at least 75.0 % of "
+        "the images, and accuracy falls by up to 20.0 points."
     )
     both = {shy: found[shy], bold: {**found[shy], "none": of(0.2, 0.9, 0.6), layer: of(0.1, 0.7, 0.75, unchanged=999)}}
     said = " ".join(pages.summary(both).split())
     assert "Bare, the calibration error is 0.200 to 0.300 and the log-loss 0.900 to 1.000." in said
-    assert "it leaves 1 of 2 surer than right. Labels are kept on 99.9 % of the images or more." in said
-    assert "Surer than right" not in said
+    assert "confidence is above accuracy on 1 of 2. Predictions are kept on at least 99.9 % of the images." in said
+    assert "Confidence above accuracy" not in said

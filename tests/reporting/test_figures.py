@@ -15,7 +15,7 @@ from antiadv.evaluation.cell import Record
 from antiadv.reporting.curves import by_access, by_cost, by_queries, by_radius, falling
 from antiadv.reporting.figures import COLOURS, INK, Figure, Panel, Series, alone, draw, svg
 from antiadv.reporting.measures import paired, robust_accuracy, standing_by
-from antiadv.reporting.table import Row, make_row
+from antiadv.reporting.rows import Row, make_row
 from antiadv.reporting.verdict import levels
 from tests.engine.probes import MODEL, cell, record
 

@@ -16,10 +16,10 @@ from antiadv.attacks import ATTACKS
 from antiadv.engine.precision import PRECISIONS
 from antiadv.evaluation import Resources, Store, evaluate, make_cell
 from antiadv.evaluation.cell import Record
-from antiadv.reporting.digits import WEAK
+from antiadv.reporting.rows import Row, make_row, rows
+from antiadv.reporting.select import WEAK
 from antiadv.reporting.flags import BEFORE, RULES, before, flags
 from antiadv.reporting.render.rows import fields
-from antiadv.reporting.table import Row, make_row, rows
 from tests.engine.probes import MODEL, RECEIPT, cell, record
 
 ANTI = "anti_adversary"

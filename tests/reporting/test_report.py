@@ -18,7 +18,8 @@ from antiadv.evaluation import Cell, Store
 from antiadv.reporting.measures import Ratio
 from antiadv.reporting.render.rows import HEADINGS, TELLING, markdown
 from antiadv.reporting.summary import by_defence, headline
-from antiadv.reporting.table import Row, bare_cell, fullest, make_row, rows, searched
+from antiadv.reporting.rows import Row, bare_cell, make_row, rows
+from antiadv.reporting.select import searched, select_precision
 from antiadv.reporting.verdict import confidence, levels, verdict
 from tests.engine.probes import MODEL, RECEIPT, cell, record
 
@@ -117,7 +118,7 @@ def test_of_several_precisions_the_one_with_the_most_samples_speaks(tmp_path: Pa
     few = next(r for r in made.rows if r.cell.defence == ANTI and r.cell.precision == "float32")
     assert few.gain is not None
     assert (few.gain.value, few.gain.n) == (1.0, 10)
-    (speaks,) = fullest(r for r in made.rows if r.cell.defence == ANTI)
+    (speaks,) = select_precision(r for r in made.rows if r.cell.defence == ANTI)
     assert (speaks.cell.precision, len(speaks.records)) == ("mixed", 40)
 
 

@@ -8,9 +8,19 @@ import re
 
 import pytest
 
-from antiadv.reporting.grid import Grid, GridLine, Number
+from antiadv.reporting.table import (
+    Entry,
+    Number,
+    NumberLine,
+    Table,
+    code,
+    counted,
+    measured,
+    number,
+    number_table,
+    ratio,
+)
 from antiadv.reporting.measures import Difference, Ratio, Share
-from antiadv.reporting.sheet import Entry, Sheet, code, count, escaped, measured, number, of_grid, ratio
 
 SHARE = Share(0.542, 0.511, 0.573, 1000)
 GAIN = Difference(0.186, 0.159, 0.212, 200, 14, 1e-9, 1000)
@@ -56,7 +66,7 @@ def test_csv_has_a_column_for_every_part():
 def test_a_bound_keeps_the_end_that_is_known():
     """`> 180` is no 182: whoever reads the file must see that."""
     entries = [ratio(Ratio(182.0, "more")), ratio(Ratio(0.5, "less")), ratio(Ratio(3.0)), ratio(None)]
-    sheet = Sheet("s", "S", ("× queries",), tuple((entry,) for entry in entries))
+    sheet = Table("s", "S", ("× queries",), tuple((entry,) for entry in entries))
     assert sheet.csv().splitlines() == ["× queries,× queries low,× queries high", "182,182,", "0.5,,0.5", "3,,", ",,"]
     assert [line["× queries"] for line in sheet.json()] == [
         {"value": 182.0, "low": 182.0},
@@ -74,16 +84,16 @@ def test_published_ties_round_away_from_zero(paper: float, shown: str):
 
 
 def test_csv_rounds_nothing_away():
-    assert Sheet("s", "S", ("passes",), ((count(123_456_789),),)).csv() == "passes\n123456789\n"
+    assert Table("s", "S", ("passes",), ((count(123_456_789),),)).csv() == "passes\n123456789\n"
 
 
 def test_csv_quotes_what_it_must():
-    sheet = Sheet("s", "S", ("a,b", "c"), ((Entry('say "x", y'), count(7)),))
+    sheet = Table("s", "S", ("a,b", "c"), ((Entry('say "x", y'), count(7)),))
     assert next(csv.DictReader(io.StringIO(sheet.csv()))) == {"a,b": 'say "x", y', "c": "7"}
 
 
 def test_markdown_escapes_bars_and_sets_code():
-    sheet = Sheet("s", "S", ("name",), ((code("a|b"),), (measured(SHARE),), (code(""),)))
+    sheet = Table("s", "S", ("name",), ((code("a|b"),), (measured(SHARE),), (code(""),)))
     assert sheet.markdown().splitlines() == ["| name |", "| --- |", r"| `a\|b` |", "| 54.2 [51.1, 57.3] |", "|  |"]
 
 

@@ -1,12 +1,12 @@
-"""Actors that stand in for workers of Ray where no work is to be done. They import no torch, so they start quickly."""
+"""Ray actors for tests without work. They do not import torch, so they start quickly."""
 
 from __future__ import annotations
 
 
 class Placed:
-    """An actor that says what it was given instead of working."""
+    """An actor that reports the device and the GPUs that it was given."""
 
-    def __init__(self, device: str, *said: object) -> None:
+    def __init__(self, device: str, *more: object) -> None:
         self.device = device
 
     def ready(self) -> tuple[str, int]:
@@ -15,11 +15,11 @@ class Placed:
         return self.device, len(ray.get_gpu_ids())
 
 
-class Stillborn:
-    """An actor on a node that lacks what it needs."""
+class FailsToStart:
+    """An actor on a node where a package is missing."""
 
-    def __init__(self, *said: object) -> None:
+    def __init__(self, *more: object) -> None:
         raise ImportError("no such package here")
 
     def ready(self) -> None:
-        """Never answered."""
+        """Never reached."""

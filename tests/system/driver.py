@@ -1,12 +1,12 @@
-"""A process of its own that evaluates the exact toy, for tests that kill it.
+"""A separate process that evaluates the exact toy, for tests that kill it.
 
     python -m tests.system.driver STORE SHARD [--pause S] [--die-in-write N] [--wait FILE] [--keep-images] [--lives N]
 
---pause        seconds to rest after each stored shard, so that a killer can find it at work
---die-in-write SIGKILL itself inside the N-th file, when it is written beside and not yet renamed
---wait         say ready (FILE.PID), and start when this file appears
---lives        fork, kill the child at a random moment, and fork again to resume, until so many were killed; a line of
-               JSON for each: what lay in the store before, what was begun, what lies there after
+--pause        seconds to wait after each stored shard, so that a test can kill it while it runs
+--die-in-write SIGKILL itself at the N-th file, after it is written and before it is renamed
+--wait         create FILE.PID, and start when FILE appears
+--lives        fork, kill the child at a random moment, and fork again to resume, until N were killed; one line of JSON
+               for each: the shards stored before, started, and stored after
 """
 
 from __future__ import annotations
@@ -44,27 +44,29 @@ def main() -> None:
     parser.add_argument("--wait", type=Path)
     parser.add_argument("--keep-images", action="store_true")
     parser.add_argument("--lives", type=int, default=0)
-    said = parser.parse_args()
+    options = parser.parse_args()
     torch.set_num_threads(1)
-    if said.die_in_write:
-        die_in_write(said.die_in_write)
+    if options.die_in_write:
+        die_in_write(options.die_in_write)
     cells = asked()
-    if said.lives:
-        live_and_die(said.store, said.shard, said.lives)
+    if options.lives:
+        live_and_die(options.store, options.shard, options.lives)
         return
-    if said.wait is not None:
-        said.wait.with_suffix(f".{os.getpid()}").touch()
-        while not said.wait.exists():
+    if options.wait is not None:
+        options.wait.with_suffix(f".{os.getpid()}").touch()
+        while not options.wait.exists():
             time.sleep(0.002)
 
     def rest(p: Progress) -> None:
-        time.sleep(said.pause)
+        time.sleep(options.pause)
 
-    evaluate(cells, said.store, shard=said.shard, resources=resources(), keep_images=said.keep_images, progress=rest)
+    evaluate(
+        cells, options.store, shard=options.shard, resources=resources(), keep_images=options.keep_images, progress=rest
+    )
 
 
 def die_in_write(count: int) -> None:
-    """Replace the flush between writing and renaming by death, the count-th time it is reached."""
+    """Kill this process at the count-th flush, which is between writing and renaming a file."""
     flush, reached = os.fsync, iter(range(1, count))
 
     def fsync(fd: int) -> None:
@@ -76,37 +78,38 @@ def die_in_write(count: int) -> None:
 
 
 def live_and_die(root: Path, shard: int, lives: int) -> None:
-    """A life is killed at a random moment after it began a few shards, so that they end all over the run. When a store
-    is complete before they are through, they begin another one."""
+    """Kill each child at a random moment after it started a few shards. When a store is complete, start another."""
     start = time.monotonic()
     work(root / "unbroken", shard)
-    each, dice = (time.monotonic() - start) * shard / (len(asked()) * len(SAMPLES)), random.Random(0)
+    each, chance = (time.monotonic() - start) * shard / (len(asked()) * len(SAMPLES)), random.Random(0)
     number = killed = 0
     while killed < lives:
         store = root / str(number)
-        before, (begun, died) = stored(store), life(store, shard, dice.randint(1, 4), dice.uniform(0, 2 * each))
+        before, (begun, died) = stored(store), life(store, shard, chance.randint(1, 4), chance.uniform(0, 2 * each))
         after = stored(store)
-        told = sum(len(Store(store).read(cell)) for cell in asked())  # refuses what is not whole
-        assert told == shard * len(after), "every file has all its records"
+        records = sum(len(Store(store).read(cell)) for cell in asked())  # raises if a file is damaged
+        assert records == shard * len(after), "every file has all its records"
         print(json.dumps({"store": number, "before": before, "begun": begun, "after": after, "killed": died}))  # noqa: T201
         killed, number = killed + died, number + (not died)
 
 
 def life(store: Path, shard: int, count: int, seconds: float) -> tuple[list[str], bool]:
-    """The shards that a child began, and whether it was at work still when it was killed: so many seconds after it
-    began the count-th shard, however busy the machine is."""
+    """Start a child and kill it some seconds after it started its count-th shard.
+
+    → the shards that it started, and whether it was still running when it was killed.
+    """
     reading, writing = os.pipe()
     if (child := os.fork()) == 0:
         os.close(reading)
         work(store, shard, lambda job: os.write(writing, f"{shard_name(job)}\n".encode()))
         os._exit(0)
     os.close(writing)
-    with open(reading) as told:
-        begun = list(islice(told, count))
+    with open(reading) as lines:
+        begun = list(islice(lines, count))
         time.sleep(seconds)
         os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
-        begun += told
+        begun += lines
     return [line.rstrip() for line in begun], os.WIFSIGNALED(status)
 
 

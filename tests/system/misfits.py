@@ -1,6 +1,6 @@
-"""Networks that misbehave on one image: they raise, leave, answer with no number, kill their process, take their time.
+"""Networks that misbehave on one image: they raise, exit, return NaN, kill their process or wait.
 
-All else is the exact toy, of which they have the digest: what one of them leaves undone, the toy can finish.
+Otherwise they are the exact toy, with the same digest, so that the toy can finish what one of them left undone.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.toys import Bands, Halfspace
 
 
 class Misfit(Bands):
-    """`sample` is the embedded image that it cannot bear, as long as nobody has touched it."""
+    """Misbehaves (`meet`) on the clean image of this sample."""
 
     def __init__(self, sample: int) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class Raises(Misfit):
 
 
 class Near(Misfit):
-    """Bears its sample, and nothing that was made of it."""
+    """Accepts its sample, and raises on images near it."""
 
     def forward(self, x: Tensor) -> Tensor:
         far = (x - self.image).abs().flatten(1).amax(1)
@@ -67,7 +67,7 @@ class NotANumber(Misfit):
 
 
 class Kills(Misfit):
-    """SIGKILL to whoever runs it, so many times: `folder` keeps the count, over all processes."""
+    """Kills its process (SIGKILL), `times` times in all: `folder` keeps the count for all processes."""
 
     def __init__(self, sample: int, folder: Path, times: int) -> None:
         super().__init__(sample)
@@ -84,25 +84,25 @@ class Kills(Misfit):
 
 
 class Waits(Misfit):
-    """Says where it is (a file with its process id), and goes on when the file `go` lies beside."""
+    """Writes its process id to the file `here`, and continues when the file `go` exists."""
 
     def __init__(self, sample: int, folder: Path) -> None:
         super().__init__(sample)
         self.folder = folder
 
     def meet(self, s: Tensor, hit: Tensor) -> Tensor:
-        beside = self.folder / f"{os.getpid()}.tmp"
-        beside.write_text(str(os.getpid()))
-        beside.replace(self.folder / "here")
+        part = self.folder / f"{os.getpid()}.tmp"
+        part.write_text(str(os.getpid()))
+        part.replace(self.folder / "here")
         while not (self.folder / "go").exists():
             time.sleep(0.01)
         return s
 
 
 class Settled(Bands):
-    """Leaves its node's name in a folder, and begins when two nodes have; on the node `trap` it never begins.
+    """Writes its node's name to a folder and continues when there are two names; on the node `trap` it never continues.
 
-    The process that made it, which asks it for its probes, is no worker and does not wait.
+    The driver, which asks it for its probes, does not wait.
     """
 
     def __init__(self, folder: Path, trap: str = "") -> None:
@@ -123,7 +123,7 @@ class Settled(Bands):
 
 
 class Poisons(Misfit):
-    """Raises, and from then on for every image in that process, as CUDA does after a failed assertion."""
+    """Raises, and then for every image in that process, as CUDA does after a failed assertion."""
 
     poisoned = False
 
@@ -138,7 +138,7 @@ class Poisons(Misfit):
 
 
 class Held(Misfit):
-    """A process that has met the sample works on; any other says that it waits, and does until `go` lies beside."""
+    """A process that has met the sample continues. Any other writes a file and waits until `go` exists."""
 
     free = False
 
@@ -160,7 +160,7 @@ class Held(Misfit):
 
 
 class Noted(Bands):
-    """Leaves a file wherever it is packed, unpacked and asked, with the process and its threads in the name."""
+    """Writes a file whenever it is pickled, unpickled or called; its name holds the process and the threads."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
@@ -184,14 +184,14 @@ class Noted(Bands):
 
 
 class Rooted(Bands):
-    """Can be packed and sent, and not unpacked where it arrives."""
+    """Can be pickled, but not unpickled."""
 
     def __setstate__(self, state: dict[str, object]) -> None:
-        raise RuntimeError("it knows its own process alone")
+        raise RuntimeError("only here")
 
 
 class Locked(Bands):
-    """Holds what no other process can have."""
+    """Cannot be pickled, because it holds a lock."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -199,7 +199,7 @@ class Locked(Bands):
 
 
 class Touchy(Bands):
-    """Raises for any image that has been changed: pixels of a photograph are whole multiples of 1/255."""
+    """Raises for any attacked image: pixels of clean images are whole multiples of 1/255."""
 
     def forward(self, x: Tensor) -> Tensor:
         if ((x * 255 - (x * 255).round()).abs() > 1e-3).any():
@@ -208,7 +208,7 @@ class Touchy(Bands):
 
 
 class Hungry(Bands):
-    """Its device has memory for so many images at a time; `seen` are the sizes of what it was asked."""
+    """Raises OutOfMemoryError for more than `most` images; `seen` are the batch sizes."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
@@ -222,7 +222,7 @@ class Hungry(Bands):
         return super().forward(x)
 
 
-def world_of(network: torch.nn.Module) -> Resources:
+def resources_of(network: torch.nn.Module) -> Resources:
     return Resources("cpu", models={MODEL: network})
 
 

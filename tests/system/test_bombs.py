@@ -22,7 +22,7 @@ from antiadv.core import bounds
 from antiadv.data.imagenet import crop
 from antiadv.evaluation import Store
 from antiadv.evaluation.cell import COLUMNS, FORMAT
-from antiadv.evaluation.store import _digest, _line
+from antiadv.evaluation.store.files import digest, json_line
 from tests.engine.probes import RECEIPT, cell, record
 
 MEMORY = 2**29  # bytes that reading one of them may add to what the interpreter takes with torch
@@ -163,9 +163,9 @@ def shard(folder: Path, count: int, queries: bytes = b"") -> Path:
     path = Store(folder).append(CELL, [record(0)], RECEIPT)
     path.unlink()
     columns = dict.fromkeys(COLUMNS, 0) | {"draws": 1}
-    body = _line(columns | ({"queries": "Q"} if queries else {})).replace(b'"Q"', queries)
+    body = json_line(columns | ({"queries": "Q"} if queries else {})).replace(b'"Q"', queries)
     header = {"format": FORMAT, "key": CELL.key, "records": count, "receipt": RECEIPT.json()}
-    whole = _line({**header, "digest": _digest(header, body)}) + b"\n" + body + b"\n"
+    whole = json_line({**header, "digest": digest(header, body)}) + b"\n" + body + b"\n"
     (path.parent / f"000000-{count - 1:06d}-{count}.json.xz").write_bytes(lzma.compress(whole, preset=0))
     return folder
 

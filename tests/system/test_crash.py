@@ -1,5 +1,5 @@
-"""Killed with SIGKILL and resumed, a run equals an unbroken one, record by record: no file is ever half-written, only
-the shard in flight is lost, and several processes may write the same cell at once."""
+"""A run that is killed (SIGKILL) and resumed has the records of an unbroken run. No file is half-written, only the
+running shard is lost, and several processes may write the same cell at once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.system.test_invariance import spy
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARD = 20
-PATIENCE = 900.0  # a watchdog: beside other work everything takes longer
+PATIENCE = 900.0  # a watchdog: on a busy machine everything takes longer
 
 
 def start(store: Path, *words: object) -> subprocess.Popen[str]:
@@ -35,7 +35,7 @@ def files(root: Path) -> list[Path]:
 
 
 def kill_after(root: Path, process: subprocess.Popen[str], count: int) -> set[Path]:
-    """SIGKILL as soon as so many shards lie there; the files that had been seen by then."""
+    """Kill the process as soon as `count` shards are stored. → the files seen by then."""
     end = time.monotonic() + PATIENCE
     while len(seen := files(root)) < count:
         assert process.poll() is None, process.stderr.read() if process.stderr else ""
@@ -43,7 +43,7 @@ def kill_after(root: Path, process: subprocess.Popen[str], count: int) -> set[Pa
         time.sleep(0.002)
     process.kill()
     process.communicate()
-    assert process.returncode == -signal.SIGKILL, "it was at work when it was killed"
+    assert process.returncode == -signal.SIGKILL, "it was running when it was killed"
     return set(seen)
 
 
@@ -62,10 +62,10 @@ def test_killed_twice_and_resumed_equals_unbroken(tmp_path: Path, unbroken: list
     for count in (2, 7):
         seen = kill_after(tmp_path, start(tmp_path, SHARD, "--pause", 0.1), count)
         left = files(tmp_path)
-        assert set(left) >= seen, "what was stored stays"
-        assert len(left) <= count + 1, "one more shard may have come between the look and the blow"
+        assert set(left) >= seen, "stored files stay"
+        assert len(left) <= count + 1, "one more shard may be stored before the kill"
         for part, whole in zip(read(tmp_path), unbroken, strict=True):
-            assert part == whole[: len(part)], "every file is whole"
+            assert part == whole[: len(part)], "every file is complete"
     seen_jobs: list[Job] = []
     evaluate(asked(), tmp_path, shard=SHARD, resources=resources(), runner=spy(seen_jobs))
     stored = len(left) * SHARD
@@ -74,20 +74,20 @@ def test_killed_twice_and_resumed_equals_unbroken(tmp_path: Path, unbroken: list
 
 
 @pytest.mark.slow
-def test_twenty_random_deaths_lose_nothing_but_what_was_in_flight(tmp_path: Path, unbroken: list[list[Record]]):
+def test_twenty_random_kills_lose_only_the_running_shard(tmp_path: Path, unbroken: list[list[Record]]):
     lives, shard = 20, 5
     process = start(tmp_path, shard, "--lives", lives)
     out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, err
     told = [json.loads(line) for line in out.splitlines()]
     assert sum(life["killed"] for life in told) == lives
-    assert sum(bool(life["begun"]) for life in told) > lives // 2, "most were at work when they were killed"
+    assert sum(bool(life["begun"]) for life in told) > lives // 2, "most were running when they were killed"
     for life in told:
         before, begun, after = (set(life[k]) for k in ("before", "begun", "after"))
-        assert before <= after, "what was stored stays"
-        assert not begun & before, "and is not run again"
+        assert before <= after, "stored files stay"
+        assert not begun & before, "stored shards are not run again"
         assert after - before <= begun
-        assert len(begun - after) <= life["killed"], "at most the shard in flight is lost"
+        assert len(begun - after) <= life["killed"], "at most the running shard is lost"
     for number in range(told[-1]["store"] + 1):
         kept = {path: path.read_bytes() for path in files(tmp_path / str(number))}
         evaluate(asked(), tmp_path / str(number), shard=shard, resources=resources())
@@ -97,19 +97,19 @@ def test_twenty_random_deaths_lose_nothing_but_what_was_in_flight(tmp_path: Path
 
 @pytest.mark.parametrize("count", [1, 4, 9])
 def test_killed_between_writing_and_renaming(tmp_path: Path, unbroken: list[list[Record]], count: int):
-    """The worst moment: the file lies beside, whole or not, and has no name yet. Files 1 and 2 describe the cells,
-    files 3 and 4 hold the answers of their networks."""
+    """The temporary file exists, complete or not, and is not renamed yet. Files 1 and 2 describe the cells, files 3 and
+    4 are their probes."""
     process = start(tmp_path, SHARD, "--die-in-write", count, "--keep-images")
     process.communicate(timeout=PATIENCE)
     assert process.returncode == -signal.SIGKILL
-    assert len(list(tmp_path.rglob("*.tmp"))) == 1, "the file in flight"
-    assert len(files(tmp_path)) == max(0, (count - 5) // 2), "images first, then records: two files a shard"
+    assert len(list(tmp_path.rglob("*.tmp"))) == 1, "the file that was being written"
+    assert len(files(tmp_path)) == max(0, (count - 5) // 2), "two files for each shard: images first, then records"
     for part, whole in zip(read(tmp_path), unbroken, strict=True):
         assert part == whole[: len(part)]
     Store(tmp_path).cells()
     evaluate(asked(), tmp_path, shard=SHARD, resources=resources(), keep_images=True)
     assert read(tmp_path) == unbroken
-    assert not list(tmp_path.rglob("*.tmp")), "what the killed one left was taken away"
+    assert not list(tmp_path.rglob("*.tmp")), "the temporary file of the killed process was removed"
     for path in files(tmp_path):
         images = path.with_name(f"{path.name.partition('.')[0]}.safetensors")
         assert len(load_file(images)["samples"]) == SHARD, "no records without their images"
@@ -147,11 +147,11 @@ def test_a_store_can_be_read_while_it_is_written(tmp_path: Path, unbroken: list[
     assert read(tmp_path) == unbroken
 
 
-def test_a_damaged_shard_is_named_and_once_deleted_only_it_is_run_again(tmp_path: Path, unbroken: list[list[Record]]):
+def test_a_damaged_shard_is_named_and_after_deletion_only_it_is_run_again(tmp_path: Path, unbroken: list[list[Record]]):
     evaluate(asked(), tmp_path, shard=SHARD, resources=resources())
     hurt = files(tmp_path)[3]
     hurt.write_bytes(hurt.read_bytes()[:-100])
-    with pytest.raises(StoreMismatch, match=r"is truncated or not a shard.*Delete it and run again") as error:
+    with pytest.raises(StoreMismatch, match="truncated") as error:
         read(tmp_path)
     assert str(hurt) in str(error.value)
     hurt.unlink()
@@ -163,7 +163,7 @@ def test_a_damaged_shard_is_named_and_once_deleted_only_it_is_run_again(tmp_path
 
 
 def test_a_damaged_shard_is_named_before_the_rest_of_its_cell_is_run(tmp_path: Path) -> None:
-    """Its hours would end with a cell that cannot be read; other cells, where all is there, are not looked through."""
+    """Otherwise a long run would end with a cell that cannot be read. Complete cells are not read for this."""
     first, second = asked()[:2]
     evaluate([first, second], tmp_path, shard=SHARD, resources=resources())
     hurt, gone = sorted((tmp_path / first.key).glob("*.xz"))[:2]
@@ -172,7 +172,7 @@ def test_a_damaged_shard_is_named_before_the_rest_of_its_cell_is_run(tmp_path: P
     whole = sorted((tmp_path / second.key).glob("*.xz"))[0]
     whole.write_bytes(b"")
     seen: list[Job] = []
-    with pytest.raises(StoreMismatch, match=r"is truncated or not a shard.*Delete it and run again") as error:
+    with pytest.raises(StoreMismatch, match="truncated") as error:
         evaluate([first, second], tmp_path, shard=SHARD, resources=resources(), runner=spy(seen))
     assert str(hurt) in str(error.value)
     assert not seen

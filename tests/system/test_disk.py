@@ -1,5 +1,4 @@
-"""A full disk and a read-only store give one clear sentence, before any work where that can be known, and lose nothing
-that was stored before."""
+"""A full disk and a read-only store give one clear sentence, before any work where possible. Nothing stored is lost."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ def asked(samples: range = range(60)) -> Cell:
 
 
 def mount(*words: str) -> str:
-    """What went wrong, or nothing."""
+    """The error message, or an empty text."""
     if shutil.which("mount") is None:
         return "there is no mount here"
     done = subprocess.run(["mount", *words], capture_output=True, text=True)
@@ -32,7 +31,7 @@ def mount(*words: str) -> str:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 64 kB of its own."""
+    """A separate file system of 64 kB."""
     root = tmp_path / "disk"
     root.mkdir()
     if wrong := mount("-t", "tmpfs", "-o", "size=64k", "tmpfs", str(root)):
@@ -48,7 +47,7 @@ def stored(root: Path) -> list[Record]:
 def one_sentence(error: pytest.ExceptionInfo[StoreUnwritable], root: Path, *parts: str) -> None:
     said = str(error.value)
     assert "\n" not in said
-    for part in (str(root), "cannot be written", "What it held is whole", "run again to resume", *parts):
+    for part in (str(root), "cannot be written", "intact", *parts):
         assert part in said
 
 
@@ -61,7 +60,7 @@ def test_a_full_disk_loses_nothing(disk: Path):
         evaluate([asked()], disk, shard=20, resources=resources())
     one_sentence(error, disk, "No space left on device", "free some space")
     assert stored(disk) == before
-    assert not list(disk.rglob("*.tmp")), "what could not be finished was taken away"
+    assert not list(disk.rglob("*.tmp")), "the unfinished file was removed"
     filler.unlink()
     evaluate([asked()], disk, shard=20, resources=resources())
     assert [r.sample for r in stored(disk)] == list(range(60))
@@ -76,8 +75,8 @@ def test_a_disk_too_small_for_the_images_keeps_no_records_without_them(disk: Pat
     assert not list(disk.rglob("*.safetensors"))
 
 
-def test_a_file_that_cannot_grow_is_taken_away(tmp_path: Path):
-    """The same without a mount: the limit on the size of files, as a quota would set it."""
+def test_a_file_that_cannot_grow_is_removed(tmp_path: Path):
+    """The same without a mount: a limit on the size of files, as a quota sets it."""
     store = Store(tmp_path)
     store.append(asked(), [record(i) for i in range(3)], RECEIPT)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -94,7 +93,7 @@ def test_a_file_that_cannot_grow_is_taken_away(tmp_path: Path):
 
 @pytest.fixture
 def read_only(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
-    """A store with 20 samples that cannot be written any more: for root too, where a file system can be mounted."""
+    """A store with 20 samples that can no longer be written, by root either if a file system can be mounted."""
     if os.geteuid() != 0:
         evaluate([asked(range(20))], tmp_path / "store", resources=resources())
         folders = [tmp_path / "store", *(p for p in (tmp_path / "store").rglob("*") if p.is_dir())]
@@ -120,14 +119,14 @@ def counted() -> tuple[Resources, list[int]]:
     return here, seen
 
 
-def test_a_read_only_store_says_so_before_any_work(read_only: Path):
+def test_a_read_only_store_is_reported_before_any_work(read_only: Path):
     before = stored(read_only)
     here, seen = counted()
-    for todo in (asked(), cell("square", range(5))):  # a cell that is there, and one that is not
+    for todo in (asked(), cell("square", range(5))):  # a stored cell and a new one
         with pytest.raises(StoreUnwritable) as error:
             evaluate([todo], read_only, resources=here)
-        one_sentence(error, read_only, "make it writable, or choose another folder with --store")
-    assert not seen, "nothing was run for nothing"
+        one_sentence(error, read_only, "--store")
+    assert not seen, "nothing was run"
     assert stored(read_only) == before
     assert len(before) == 20
 
@@ -140,14 +139,14 @@ def test_a_read_only_store_can_be_read_and_is_not_needed_when_all_is_done(read_o
 
 
 @pytest.mark.parametrize("runner", ["local", "processes:2"])
-def test_a_store_that_turns_read_only_in_mid_run_keeps_what_it_has(disk: Path, runner: str):
+def test_a_store_that_becomes_read_only_during_a_run_keeps_its_records(disk: Path, runner: str):
     def seal(p: Progress) -> None:
         if p.overall.done == 20:
             assert mount("-o", "remount,ro", str(disk)) == ""
 
     with pytest.raises(StoreUnwritable) as error:
         evaluate([asked()], disk, shard=10, resources=resources(), runner=parse_runner(runner), progress=seal)
-    one_sentence(error, disk, "Read-only file system", "make it writable")
+    one_sentence(error, disk, "Read-only file system")
     kept = stored(disk)
     assert len(kept) == 20
     assert mount("-o", "remount,rw", str(disk)) == ""
@@ -156,7 +155,7 @@ def test_a_store_that_turns_read_only_in_mid_run_keeps_what_it_has(disk: Path, r
     assert [r for r in stored(disk) if r in kept] == kept
 
 
-def test_a_store_below_a_file_says_so_before_any_work(tmp_path: Path):
+def test_a_store_below_a_file_is_reported_before_any_work(tmp_path: Path):
     (tmp_path / "file").touch()
     here, seen = counted()
     with pytest.raises(StoreUnwritable) as error:

@@ -25,7 +25,7 @@ from antiadv.cli.attack import read_image
 from antiadv.data import cifar, imagenet, imported
 from antiadv.evaluation import Store
 from antiadv.evaluation.cell import key_of
-from antiadv.evaluation.store import _digest, _line
+from antiadv.evaluation.store.files import digest, json_line
 from antiadv.models import checkpoints
 from antiadv.models.card import read_card
 from antiadv.reporting import gallery
@@ -187,11 +187,11 @@ def test_damaged_descriptions_of_cells(store: tuple[Path, Path]):
 
 def signed(header: Any, columns: Any) -> bytes:
     """A shard with the digest that belongs to it, whatever it says."""
-    body = _line(columns)
+    body = json_line(columns)
     head = {k: v for k, v in header.items() if k != "digest"} if isinstance(header, dict) else header
     if isinstance(head, dict):
-        head = {**head, "digest": _digest(head, body)}
-    return lzma.compress(_line(head) + b"\n" + body + b"\n", preset=0)
+        head = {**head, "digest": digest(head, body)}
+    return lzma.compress(json_line(head) + b"\n" + body + b"\n", preset=0)
 
 
 def test_altered_shards_with_a_right_digest(store: tuple[Path, Path]):

@@ -16,7 +16,7 @@ from antiadv.core.errors import Unfinished
 from antiadv.evaluation import Cell, Progress, Resources, Store, Tally, evaluate
 from antiadv.evaluation.cell import Job, Record
 from antiadv.evaluation.progress import Count
-from antiadv.evaluation.runners.work import REPEATS_FOR_OWN_SIZE, Failure, Work
+from antiadv.evaluation.runners.work import WATCH_INTERVAL, Failure, Work
 from antiadv.evaluation.shard import Result
 from tests.engine.probes import MODEL, cell, resources
 from tests.toys import Bands, small_net
@@ -122,7 +122,7 @@ def test_where_gradients_are_off(tmp_path: Path, defence: str):
 
     def records(root: Path) -> list[Record]:
         here = Resources("cpu")
-        words = {"model": "compact:trades", "threat": THREAT, "world": here, "defence": defence}
+        words = {"model": "compact:trades", "threat": THREAT, "resources": here, "defence": defence}
         made = cell("pgd:steps=2", range(3), **words)
         evaluate([made], root, resources=here)
         return Store(root).read(made)
@@ -265,8 +265,8 @@ def test_who_watches_is_told_ten_times_a_second_at_most():
     work = Work(resources(), watch=lambda job, queries: told.append(queries))
     start = time.monotonic()
     work(Job(asked("square:steps=1000", "none"), tuple(range(40))))
-    assert len(told) <= (time.monotonic() - start) / REPEATS_FOR_OWN_SIZE
-    assert REPEATS_FOR_OWN_SIZE >= 0.1
+    assert len(told) <= (time.monotonic() - start) / WATCH_INTERVAL
+    assert WATCH_INTERVAL >= 0.1
 
 
 class Listening(Bands):

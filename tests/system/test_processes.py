@@ -1,5 +1,5 @@
-"""`--runner processes:N` gives the records of the local runner; a worker that dies is replaced, a job that no worker
-survives fails alone, and no worker outlives its driver."""
+"""`--runner processes:N` gives the records of the local runner. A worker that dies is replaced, a job that kills
+every worker fails alone, and no worker outlives its driver."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from antiadv.evaluation.runners import RUNNERS, processes
 from antiadv.evaluation.runners.work import TRIES, Work
 from antiadv.evaluation.shard import Result
 from tests.engine.probes import MODEL, bands, cell, resources
-from tests.system.misfits import Held, Kills, Locked, Noted, Poisons, Raises, Rooted, Waits, world_of
+from tests.system.misfits import Held, Kills, Locked, Noted, Poisons, Raises, Rooted, Waits, resources_of
 from tests.system.test_crash import PATIENCE, ROOT, files
 
 ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
@@ -49,18 +49,18 @@ def read(root: Path) -> list[object]:
 
 
 def offspring(pid: str = "self") -> set[str]:
-    """The processes below this one that live, but for those that multiprocessing keeps to start others with."""
+    """The living descendants of a process, without the helper processes of multiprocessing."""
     try:
         below = {c for task in Path(f"/proc/{pid}/task").iterdir() for c in (task / "children").read_text().split()}
         names = {c: Path(f"/proc/{c}/cmdline").read_text() for c in below}
-    except (FileNotFoundError, ProcessLookupError):  # gone meanwhile
+    except (FileNotFoundError, ProcessLookupError):  # it has just ended
         return set()
     own = {c for c, name in names.items() if "resource_tracker" not in name and "forkserver import main" not in name}
     return own | {c for one in below for c in offspring(one)}
 
 
 @pytest.fixture
-def nobody_left() -> Iterator[None]:
+def no_worker_left() -> Iterator[None]:
     before = offspring()
     yield
     assert not offspring() - before, "every worker has ended"
@@ -77,7 +77,7 @@ class Staff(processes._Worker):
     """A worker that can be killed from outside."""
 
     def kill(self) -> None:
-        """And be dead when this returns; nobody has told the driver."""
+        """Kill the process and wait for its end. The driver is not told."""
         self._process.kill()
         self._process.join()
 
@@ -98,24 +98,24 @@ def staff(monkeypatch: pytest.MonkeyPatch) -> list[Staff]:
 def test_runners_are_named_by_text():
     assert set(RUNNERS) == {"local", "processes", "ray"}
     assert parse_runner("processes:4").keywords == {"workers": 4}  # type: ignore[attr-defined]
-    with pytest.raises(BadSpec, match="workers must be at least 1; found 0"):
+    with pytest.raises(BadSpec, match=r"workers .*found 0"):
         parse_runner("processes:0")
     with pytest.raises(BadSpec, match="unknown runner 'threads'"):
         parse_runner("threads")
 
 
-@pytest.mark.usefixtures("nobody_left")
+@pytest.mark.usefixtures("no_worker_left")
 def test_two_killed_workers_change_nothing(tmp_path: Path, unbroken: list[object]):
-    """The network in hand crosses the border; the first and the second process to meet sample 15 die of it."""
+    """The network in hand is sent to the workers; it kills the first two processes that meet sample 15."""
     (tmp_path / "deaths").mkdir()
-    told = run(tmp_path / "store", world_of(Kills(15, tmp_path / "deaths", 2)), keep_images=True)
+    told = run(tmp_path / "store", resources_of(Kills(15, tmp_path / "deaths", 2)), keep_images=True)
     assert len(list((tmp_path / "deaths").iterdir())) == 2
     assert read(tmp_path / "store") == unbroken
     assert (told[-1].overall.done, told[-1].overall.total) == (120, 120)
     assert [len(load_file(p)["samples"]) for p in (tmp_path / "store").rglob("*.safetensors")] == [10] * 12
 
 
-def test_queries_of_the_shards_in_hand_are_shown(tmp_path: Path):
+def test_queries_of_running_shards_are_shown(tmp_path: Path):
     asked, told = cell("square:steps=700", range(600), threat="linf:4/255"), list[Progress]()
     evaluate([asked], tmp_path, shard=300, resources=resources(), runner="processes:2", progress=told.append)
     early = [p.overall.queries for p in told if p.overall.done == 0]
@@ -124,24 +124,24 @@ def test_queries_of_the_shards_in_hand_are_shown(tmp_path: Path):
     assert told[-1].overall.queries == sum(r.queries for r in Store(tmp_path).read(asked))
 
 
-@pytest.mark.usefixtures("nobody_left")
-def test_a_job_that_no_worker_survives_fails_alone(tmp_path: Path, unbroken: list[object]):
+@pytest.mark.usefixtures("no_worker_left")
+def test_a_job_whose_workers_always_die_fails_alone(tmp_path: Path, unbroken: list[object]):
     (tmp_path / "deaths").mkdir()
     only = ASKED[0]
     with pytest.raises(Unfinished) as error:
         evaluate(
-            [only], tmp_path / "store", shard=30, resources=world_of(Kills(5, tmp_path / "deaths", 99)),
+            [only], tmp_path / "store", shard=30, resources=resources_of(Kills(5, tmp_path / "deaths", 99)),
             runner=parse_runner("processes:2"),
         )  # fmt: skip
     assert "1 of 2 shards" in str(error.value)
-    assert f"samples 0 … 29 of cifar10:test: its worker died {TRIES} times (SIGKILL)." in str(error.value)
+    assert f"samples 0 … 29 of cifar10:test: its worker died {TRIES} times (SIGKILL)" in str(error.value)
     assert len(list((tmp_path / "deaths").iterdir())) == TRIES
     assert Store(tmp_path / "store").read(only) == unbroken[0][30:]  # type: ignore[index]
 
 
-@pytest.mark.usefixtures("nobody_left")
-def test_every_job_has_tries_of_its_own(tmp_path: Path):
-    """Two jobs of which each costs two workers: together more deaths than one job is allowed, and both are done."""
+@pytest.mark.usefixtures("no_worker_left")
+def test_tries_are_counted_for_each_job(tmp_path: Path):
+    """Each of two jobs loses two workers. Together these are more deaths than one job may have, and both are done."""
     folders = {name: tmp_path / name for name in ("one", "two")}
     for folder in folders.values():
         folder.mkdir()
@@ -153,11 +153,11 @@ def test_every_job_has_tries_of_its_own(tmp_path: Path):
 
 
 @pytest.mark.timeout(PATIENCE)
-@pytest.mark.usefixtures("nobody_left")
-def test_workers_that_die_at_one_stroke_were_not_stillborn(tmp_path: Path, staff: list[Staff]):
-    """More than it takes to give up on workers that never come; but all of these came, and are replaced."""
+@pytest.mark.usefixtures("no_worker_left")
+def test_workers_that_die_together_after_they_started_are_replaced(tmp_path: Path, staff: list[Staff]):
+    """More deaths than failed starts are allowed; but all of these workers had started."""
     count = TRIES + 1
-    results = parse_runner(f"processes:{count}")(Work(world_of(Held(5, tmp_path))), JOBS)
+    results = parse_runner(f"processes:{count}")(Work(resources_of(Held(5, tmp_path))), JOBS)
     done = [next(results)]
     while len(list(tmp_path.iterdir())) < count - 1:
         time.sleep(0.01)
@@ -170,9 +170,9 @@ def test_workers_that_die_at_one_stroke_were_not_stillborn(tmp_path: Path, staff
     assert all(isinstance(each, Result) for each in done)
 
 
-@pytest.mark.usefixtures("nobody_left")
-def test_a_worker_that_died_idle_costs_nothing(staff: list[Staff]):
-    """Killed between two jobs, as by a system short of memory: the driver learns of it when it hands out the next."""
+@pytest.mark.usefixtures("no_worker_left")
+def test_a_worker_that_dies_idle_loses_nothing(staff: list[Staff]):
+    """Killed between two jobs: the driver notices when it hands out the next."""
     done = []
     for each in parse_runner("processes:1")(Work(resources()), JOBS):
         done.append(each)
@@ -182,9 +182,9 @@ def test_a_worker_that_died_idle_costs_nothing(staff: list[Staff]):
     assert all(isinstance(each, Result) for each in done)
 
 
-@pytest.mark.usefixtures("nobody_left")
-def test_whoever_replaces_a_worker_takes_its_place(staff: list[Staff]):
-    """A place is a GPU: by any other rule two workers would soon share one, and another GPU be idle."""
+@pytest.mark.usefixtures("no_worker_left")
+def test_a_replacement_gets_the_number_of_the_dead_worker(staff: list[Staff]):
+    """The number selects the GPU: otherwise two workers would share one GPU while another is idle."""
     for number, _ in enumerate(parse_runner("processes:2")(Work(resources()), JOBS)):
         if number == 0:
             staff[0].kill()
@@ -192,14 +192,14 @@ def test_whoever_replaces_a_worker_takes_its_place(staff: list[Staff]):
 
 
 @pytest.mark.parametrize(("workers", "jobs", "threads"), [(2, 3, 2), (3, 3, 1), (9, 2, 2), (9, 1, 4), (6, 6, 1)])
-@pytest.mark.usefixtures("nobody_left")
+@pytest.mark.usefixtures("no_worker_left")
 def test_workers_are_no_more_than_jobs_and_share_the_cores(
     tmp_path: Path, staff: list[Staff], workers: int, jobs: int, threads: int
 ):
     before = torch.get_num_threads()
     torch.set_num_threads(4)
     try:
-        done = list(parse_runner(f"processes:{workers}")(Work(world_of(Noted(tmp_path))), JOBS[:jobs]))
+        done = list(parse_runner(f"processes:{workers}")(Work(resources_of(Noted(tmp_path))), JOBS[:jobs]))
     finally:
         torch.set_num_threads(before)
     assert len(done) == jobs
@@ -207,47 +207,47 @@ def test_workers_are_no_more_than_jobs_and_share_the_cores(
     assert [path.name for path in tmp_path.glob("*-threads")] == [f"{threads}-threads"]
 
 
-@pytest.mark.usefixtures("nobody_left")
+@pytest.mark.usefixtures("no_worker_left")
 def test_a_network_in_hand_is_sent_once_to_each_worker(tmp_path: Path, staff: list[Staff]):
-    assert len(list(parse_runner("processes:2")(Work(world_of(Noted(tmp_path))), JOBS))) == len(JOBS) > 2
+    assert len(list(parse_runner("processes:2")(Work(resources_of(Noted(tmp_path))), JOBS))) == len(JOBS) > 2
     assert len(list(tmp_path.glob("packed-*"))) == 1
-    require_gradient = [path.name.split("-")[1] for path in tmp_path.glob("unpacked-*")]
-    assert len(require_gradient) == len(set(require_gradient)) == len(staff) == 2
+    receivers = [path.name.split("-")[1] for path in tmp_path.glob("unpacked-*")]
+    assert len(receivers) == len(set(receivers)) == len(staff) == 2
 
 
 @pytest.mark.timeout(PATIENCE)
-@pytest.mark.usefixtures("nobody_left")
-def test_whoever_leaves_half_way_does_not_wait_for_the_jobs_in_hand(tmp_path: Path):
-    """The first job would never end, for nobody says `go`."""
-    results = iter(parse_runner("processes:2")(Work(world_of(Waits(5, tmp_path))), JOBS))
+@pytest.mark.usefixtures("no_worker_left")
+def test_closing_the_runner_does_not_wait_for_running_jobs(tmp_path: Path):
+    """The first job would never end, because the file `go` is never made."""
+    results = iter(parse_runner("processes:2")(Work(resources_of(Waits(5, tmp_path))), JOBS))
     assert next(results).job == JOBS[1]
     while not (tmp_path / "here").exists():
         time.sleep(0.01)
     results.close()  # type: ignore[attr-defined]
 
 
-@pytest.mark.usefixtures("nobody_left")
+@pytest.mark.usefixtures("no_worker_left")
 def test_a_bad_sample_and_a_full_store(tmp_path: Path, unbroken: list[object], monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(
         Unfinished,
-        match=r"2 of 12 shards.*samples 20 … 29 of cifar10:test: ValueError: too dark; shown alone, sample 23",
+        match=r"2 of 12 shards.*samples 20 … 29 of cifar10:test: ValueError: too dark;.* sample 23",
     ):
-        run(tmp_path, world_of(Raises(23)))
+        run(tmp_path, resources_of(Raises(23)))
     assert [len(part) for part in read(tmp_path)] == [50, 50]  # type: ignore[arg-type]
 
     def full(*words: object) -> None:
         raise StoreUnwritable("the store is full")
 
     monkeypatch.setattr(Store, "append", full)
-    with pytest.raises(StoreUnwritable, match="the store is full"):  # and the workers are sent home
+    with pytest.raises(StoreUnwritable, match="the store is full"):  # and the workers end
         run(tmp_path, resources())
 
 
-@pytest.mark.usefixtures("nobody_left")
-def test_a_worker_that_an_error_may_have_hurt_is_replaced(tmp_path: Path, unbroken: list[object]):
+@pytest.mark.usefixtures("no_worker_left")
+def test_a_worker_whose_network_raised_is_replaced(tmp_path: Path, unbroken: list[object]):
     with pytest.raises(Unfinished, match=r"1 of 6 shards.*samples 10 … 19 of cifar10:test: RuntimeError: poisoned\."):
         evaluate(
-            ASKED[:1], tmp_path, shard=10, resources=world_of(Poisons(15)), runner=parse_runner("processes:1")
+            ASKED[:1], tmp_path, shard=10, resources=resources_of(Poisons(15)), runner=parse_runner("processes:1")
         )  # fmt: skip
     assert Store(tmp_path).done(ASKED[0]) == set(SAMPLES) - set(range(10, 20))
 
@@ -256,7 +256,7 @@ def test_the_driver_dies_and_its_workers_with_it(tmp_path: Path, unbroken: list[
     code = (
         "from tests.system.test_processes import *\n"
         "if __name__ == '__main__':\n"
-        f"    run(Path({str(tmp_path / 'store')!r}), world_of(Waits(35, Path({str(tmp_path)!r}))))\n"
+        f"    run(Path({str(tmp_path / 'store')!r}), resources_of(Waits(35, Path({str(tmp_path)!r}))))\n"
     )
     (tmp_path / "script.py").write_text(code)
     process = subprocess.Popen([sys.executable, str(tmp_path / "script.py")], cwd=ROOT, env=ENVIRONMENT)
@@ -269,30 +269,30 @@ def test_the_driver_dies_and_its_workers_with_it(tmp_path: Path, unbroken: list[
     process.kill()
     process.communicate()
     while Path(f"/proc/{worker}").exists():
-        assert time.monotonic() < end, "the worker that waits for ever has outlived its driver"
+        assert time.monotonic() < end, "the waiting worker has outlived its driver"
         time.sleep(0.01)
     stored = read(tmp_path / "store")
     assert any(stored)
     for part, whole in zip(stored, unbroken, strict=True):
-        assert part == [r for r in whole if r.sample in {q.sample for q in part}], "every file is whole"  # type: ignore[attr-defined]
+        assert part == [r for r in whole if r.sample in {q.sample for q in part}], "every file is complete"  # type: ignore[attr-defined]
     evaluate(ASKED, tmp_path / "store", shard=10, resources=resources())
     assert read(tmp_path / "store") == unbroken
 
 
-# ---------------------------------------------------------------- what crosses the border
+# ---------------------------------------------------------------- what is sent to workers
 
 
-def test_a_work_crosses_as_its_world_and_nobody_watches_there():
-    here = world_of(Raises(3))
+def test_work_is_pickled_with_its_resources_and_without_watch():
+    here = resources_of(Raises(3))
     here.data("cifar10:test")
     there = pickle.loads(pickle.dumps(Work(here, 17, True, lambda job, queries: None)))
     assert (there.batch, there.images, there.watch) == (17, True, None)
     assert there.resources.device == torch.device("cpu")
     assert isinstance(there.resources.model(MODEL), Raises)
-    assert len(pickle.dumps(here)) < 100_000, "what is loaded by name is left behind"
+    assert len(pickle.dumps(here)) < 100_000, "networks and data loaded by name are not sent"
 
 
-def test_images_stay_behind_unless_they_are_wanted():
+def test_images_are_sent_only_on_request():
     job = Job(ASKED[0], (0, 1, 2))
     lean, whole = Work(resources())(job), Work(resources(), images=True)(job)
     assert len(lean.images) == 0  # type: ignore[union-attr]
@@ -302,10 +302,10 @@ def test_images_stay_behind_unless_they_are_wanted():
 
 @pytest.mark.parametrize(("seen", "taken"), [(None, "01201"), ("5", "55555"), ("2,7,4", "27427")])
 def test_workers_take_the_gpus_in_turn(monkeypatch: pytest.MonkeyPatch, seen: str | None, taken: str):
-    """Which one is only a word in the environment, set before CUDA wakes: no GPU is needed to see that it is right."""
+    """It is a variable of the environment, set before CUDA starts, so the test needs no GPU."""
     found = []
     for number in range(5):
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", seen or "")  # even where it was not said: so it is taken back
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", seen or "")  # always set, so that it is restored
         if seen is None:
             monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
         monkeypatch.setattr(torch.cuda, "device_count", lambda: 3 if seen is None else len(seen.split(",")))
@@ -315,8 +315,8 @@ def test_workers_take_the_gpus_in_turn(monkeypatch: pytest.MonkeyPatch, seen: st
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-@pytest.mark.usefixtures("nobody_left")
-def test_two_workers_on_one_gpu_give_what_one_process_does(tmp_path: Path):
+@pytest.mark.usefixtures("no_worker_left")
+def test_two_workers_on_one_gpu_give_the_records_of_one_process(tmp_path: Path):
     on_gpu = Resources("cuda", models={MODEL: bands()})
     evaluate(ASKED, tmp_path / "alone", shard=1000, resources=on_gpu)
     run(tmp_path / "two", on_gpu)
@@ -327,28 +327,27 @@ def test_two_workers_on_one_gpu_give_what_one_process_does(tmp_path: Path):
 
 def test_a_network_that_cannot_be_sent_is_bad_input(tmp_path: Path):
     class Here(nn.Module):
-        """Local to this function: no other process can find it."""
+        """Local to this function, so that no other process can import it."""
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x.flatten(1)[:, :10]
 
     mine = Resources("cpu", models={"mine": Here().eval()})
     asked = cell(model="mine", resources=mine)
-    with pytest.raises(BadInput, match=r"cannot be sent to another process.*my\.module:make, or use --runner local"):
+    with pytest.raises(BadInput, match=r"sent.*my\.module:make.*--runner local"):
         evaluate([asked], tmp_path, resources=mine, runner=parse_runner("processes:1"))
-    with pytest.raises(BadInput, match=r"cannot be sent to another process.*lock.*my\.module:make"):
-        run(tmp_path, world_of(Locked().eval()))
+    with pytest.raises(BadInput, match=r"sent.*lock.*my\.module:make"):
+        run(tmp_path, resources_of(Locked().eval()))
 
 
-@pytest.mark.usefixtures("nobody_left")
+@pytest.mark.usefixtures("no_worker_left")
 def test_a_network_that_arrives_and_cannot_be_unpacked_is_bad_input(tmp_path: Path):
-    said = r"cannot be used in another process \(RuntimeError: it knows its own.*my\.module:make, or use --runner local"
-    with pytest.raises(BadInput, match=said):
-        run(tmp_path, world_of(Rooted().eval()))
+    with pytest.raises(BadInput, match=r"used.*\(RuntimeError: only here\).*my\.module:make.*--runner local"):
+        run(tmp_path, resources_of(Rooted().eval()))
 
 
-def test_a_gpu_named_by_number_is_not_asked_of_a_worker_that_sees_one(monkeypatch: pytest.MonkeyPatch):
-    """To each worker its own GPU is the first: `cuda:1` would be none. No GPU is needed to see what is sent."""
+def test_the_number_of_a_gpu_is_not_sent_to_workers(monkeypatch: pytest.MonkeyPatch):
+    """Each worker sees one GPU, which is its first: `cuda:1` does not exist there. The test needs no GPU."""
     monkeypatch.setattr(resources_module, "find_device", torch.device)
     for asked, sent in (("cuda:1", "cuda"), ("cuda", "cuda"), ("cpu", "cpu")):
         there = pickle.loads(processes._pickled(Work(Resources(asked, models={MODEL: bands()}), 17)))
@@ -358,25 +357,25 @@ def test_a_gpu_named_by_number_is_not_asked_of_a_worker_that_sees_one(monkeypatc
 
 
 def test_a_worker_has_its_gpu_its_threads_and_no_stdout_before_it_is_ready(monkeypatch: pytest.MonkeyPatch):
-    """Called here, for a driver that is gone already: what comes before the first word is done, and no more."""
+    """Called in this process, with a closed pipe: everything before the first message is done, and no more."""
     driver, pipe = multiprocessing.Pipe()
     driver.close()
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,7,4")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
     monkeypatch.setattr(sys, "stdout", sys.stdout)
-    threads, heard = torch.get_num_threads(), signal.getsignal(signal.SIGINT)
+    threads, handler = torch.get_num_threads(), signal.getsignal(signal.SIGINT)
     try:
         processes._serve(pipe, 4, threads + 1)
         assert os.environ["CUDA_VISIBLE_DEVICES"] == "7"
         assert torch.get_num_threads() == threads + 1
-        assert sys.stdout is sys.stderr, "there the driver's result comes, and nothing else"
+        assert sys.stdout is sys.stderr, "stdout is for the driver's result only"
         assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
     finally:
-        signal.signal(signal.SIGINT, heard)
+        signal.signal(signal.SIGINT, handler)
         torch.set_num_threads(threads)
 
 
-def test_a_script_without_a_guard_is_told_so(tmp_path: Path):
+def test_a_script_without_a_main_guard_gets_advice(tmp_path: Path):
     code = (
         "from antiadv.evaluation import *\n"
         "asked = make_cell(model='tests.toys:make_rule', attack='pgd', threat='linf:4/255', samples=range(4))\n"
@@ -386,19 +385,17 @@ def test_a_script_without_a_guard_is_told_so(tmp_path: Path):
     words = [sys.executable, str(tmp_path / "script.py")]
     done = subprocess.run(words, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode != 0
-    assert "put what it does under if __name__ == '__main__':" in done.stderr.splitlines()[-1]
+    assert "if __name__ == '__main__':" in done.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize("runner", ["local", "processes:2"])
-def test_stdout_is_for_the_result_whatever_a_network_prints(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], runner: str
-):
+def test_output_of_a_network_does_not_reach_stdout(tmp_path: Path, capfd: pytest.CaptureFixture[str], runner: str):
     words = ["evaluate", "--model", "tests.system.misfits:make_chatty", "--attack", "pgd:steps=3"]
     words += ["--threat", "linf:4/255", "--samples", "0:40", "--shard", "10", "--store", str(tmp_path), "--json"]
     assert main([*words, "--runner", runner]) == 0
     said = capfd.readouterr()
     assert json.loads(said.out)["rows"][0]["robust"]["n"] == 40
-    if runner == "local":  # workers speak where their server did when it was started, in whichever test that was
+    if runner == "local":  # workers write to the stderr that their server had when it was started
         assert set(said.err.splitlines()) == {"hello from the network"}
 
 
@@ -414,7 +411,7 @@ def wait_for(process: subprocess.Popen[str], done: Callable[[], bool]) -> None:
     end = time.monotonic() + PATIENCE
     while not done():
         assert process.poll() is None, process.communicate()
-        assert time.monotonic() < end, "it did not come"
+        assert time.monotonic() < end, "timed out"
         time.sleep(0.01)
 
 
@@ -430,15 +427,15 @@ def ends_with_one_line(process: subprocess.Popen[str], code: int, before: Sequen
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize(("blow", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_ctrl_c_and_sigterm_end_driver_and_workers_with_one_line(tmp_path: Path, blow: int, code: int):
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_ctrl_c_and_sigterm_end_driver_and_workers_with_one_line(tmp_path: Path, number: int, code: int):
     process = begin(tmp_path, "processes:2")
     wait_for(process, lambda: len(files(tmp_path)) >= 2)
-    os.killpg(process.pid, blow)  # as a terminal and a batch system do: to all of them
+    os.killpg(process.pid, number)  # to all processes, as a terminal or a batch system does
     ends_with_one_line(process, code)
 
 
-def test_ctrl_c_while_the_server_of_the_workers_imports_is_one_line_too(tmp_path: Path):
+def test_ctrl_c_while_the_fork_server_imports_is_one_line_too(tmp_path: Path):
     process = begin(tmp_path, "processes:2")
 
     def server() -> bool:
@@ -446,7 +443,7 @@ def test_ctrl_c_while_the_server_of_the_workers_imports_is_one_line_too(tmp_path
         return any("forkserver import main" in Path(f"/proc/{c}/cmdline").read_text() for c in below)
 
     wait_for(process, server)
-    time.sleep(0.3)  # it has begun to import, which takes a second
+    time.sleep(0.3)  # it is importing, which takes a second
     os.killpg(process.pid, signal.SIGINT)
     ends_with_one_line(process, 130)
 

@@ -1,7 +1,7 @@
-"""`--runner ray` on a real cluster of two nodes, started here: the records of the local runner; a worker killed and a
-node removed or joined in mid-run change nothing; workers are placed, replaced and given up as was said.
+"""`--runner ray` on a real cluster of two nodes gives the records of the local runner. Killed workers and removed
+or added nodes change nothing. Workers are placed, replaced and given up as documented.
 
-One test holds the cluster from beginning to end, so that it is started once however the suite is spread.
+One test uses the cluster for everything, so that it is started once.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from antiadv.evaluation.plan import plan
 from antiadv.evaluation.probe import ASKS
 from antiadv.evaluation.runners.work import TRIES, Failure, Work
 from tests.engine.probes import MODEL, bands, resources
-from tests.system.actors import Placed, Stillborn
-from tests.system.misfits import Kills, Locked, Poisons, Settled, world_of
+from tests.system.actors import FailsToStart, Placed
+from tests.system.misfits import Kills, Locked, Poisons, Settled, resources_of
 from tests.system.test_crash import files
 from tests.system.test_processes import ASKED, JOBS, begin, ends_with_one_line, offspring, read, run, wait_for
 
 ray = pytest.importorskip("ray")
-ray_runner = pytest.importorskip("antiadv.evaluation.runners.ray_runner")
+ray_runner = pytest.importorskip("antiadv.evaluation.runners.ray")
 
-# Ray's workers are of low priority; beside other work they would hardly get a core
+# Ray gives its workers a low priority; on a busy machine they would hardly run
 QUICK = {"worker_niceness": 0, "health_check_initial_delay_ms": 0, "health_check_period_ms": 500,
          "health_check_failure_threshold": 3}  # fmt: skip
 SIZE = {"num_cpus": 1, "num_gpus": 0, "object_store_memory": 80 * 2**20}
-PATIENCE = 900.0  # a watchdog: beside other work everything takes longer
+PATIENCE = 900.0  # a watchdog: on a busy machine everything takes longer
 
 
 @contextmanager
 def two_nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[object, object]]:
-    """A cluster of two nodes with a core each, and the second of them; the first says that it has a GPU too."""
+    """A cluster of two nodes with one core each, and its second node. The first claims to have a GPU."""
     from ray.cluster_utils import Cluster
 
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
@@ -68,64 +68,71 @@ def test_a_cluster_of_two_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         # equal to the local runner, with both nodes at work
         (tmp_path / "nodes").mkdir()
         with _watched(monkeypatch) as (put, in_flight):
-            told = run(tmp_path / "equal", world_of(Settled(tmp_path / "nodes")), "ray", keep_images=True)
-        assert put == ["Settled", "Dataset"], "a network and its images are sent once, for all twelve shards"
+            told = run(tmp_path / "equal", resources_of(Settled(tmp_path / "nodes")), "ray", keep_images=True)
+        assert put == ["Settled", "Dataset"], "network and images are sent once for all twelve shards"
         assert len(in_flight) == 12
-        assert max(in_flight) == 2, "a job for each of the two workers, and none waits at Ray"
+        assert max(in_flight) == 2, "one job for each of the two workers, and none queued in Ray"
         assert read(tmp_path / "equal") == unbroken
         assert {p.name for p in (tmp_path / "nodes").iterdir()} == {n["NodeID"] for n in ray.nodes()}
         assert [len(load_file(p)["samples"]) for p in (tmp_path / "equal").rglob("*.safetensors")] == [10] * 12
         assert (told[-1].overall.done, told[-1].overall.total) == (120, 120)
-        assert len({p.overall.done for p in told}) == 12, "told shard by shard"
+        assert len({p.overall.done for p in told}) == 12, "progress after each shard"
 
-        # what was planned here is refused where it would mean something else
+        # a worker with another version refuses the job
         _refuses_another_version()
 
-        # what a worker is, and where
-        _workers_are_told_what_was_asked()
-        _workers_are_placed_as_was_asked(monkeypatch)
+        # the arguments and the places of workers
+        _workers_get_the_arguments()
+        _workers_are_placed_as_asked(monkeypatch)
         _a_network_that_cannot_be_sent_is_bad_input(tmp_path / "none")
-        _workers_that_never_come_are_given_up(tmp_path / "none", monkeypatch)
+        _workers_that_fail_to_start_are_given_up(tmp_path / "none", monkeypatch)
 
-        # one worker, though there are two places: replaced where an error may have hurt it
-        with _watched(monkeypatch) as (_, in_flight), pytest.raises(Unfinished, match=r"1 of 6 shards.*poisoned\."):
-            evaluate(ASKED[:1], tmp_path / "hurt", shard=10, resources=world_of(Poisons(15)), runner="ray:workers=1")
-        assert in_flight == [1] * 6
-        assert len(Store(tmp_path / "hurt").read(ASKED[0])) == 50
-
-        # a job that no worker survives
-        (tmp_path / "ends").mkdir()
-        kills = world_of(Kills(5, tmp_path / "ends", 99))
-        with pytest.raises(Unfinished, match=rf"1 of 2 shards.*samples 0 … 29 of.*its worker died {TRIES} times"):
-            evaluate(ASKED[:1], tmp_path / "most", shard=30, resources=kills, runner="ray:workers=1")
-        assert len(list((tmp_path / "ends").iterdir())) == TRIES
+        _a_worker_is_replaced_after_a_foreign_error(tmp_path, monkeypatch)
+        _a_job_whose_workers_always_die_fails_alone(tmp_path)
         assert Store(tmp_path / "most").read(ASKED[0]) == unbroken[0][30:]  # type: ignore[index]
 
-        # workers killed in mid-run, twice
+        # two workers killed during the run
         (tmp_path / "deaths").mkdir()
-        run(tmp_path / "killed", world_of(Kills(15, tmp_path / "deaths", 2)), "ray:workers=2")
+        run(tmp_path / "killed", resources_of(Kills(15, tmp_path / "deaths", 2)), "ray:workers=2")
         assert len(list((tmp_path / "deaths").iterdir())) == 2
         assert read(tmp_path / "killed") == unbroken
 
-        # a node removed in mid-run, with a job on it that would never end
+        # a node removed during the run, with a job that would never end
         folder, node = tmp_path / "trap", second.node_id  # type: ignore[attr-defined]
         folder.mkdir()
-        fell = threading.Thread(target=_remove, args=(cluster, second, folder, node))
-        fell.start()
-        run(tmp_path / "removed", world_of(Settled(folder, trap=node)), "ray")
-        fell.join()
-        assert (folder / node).exists(), "the node was at work, and only its end has freed the job"
+        removal = threading.Thread(target=_remove, args=(cluster, second, folder, node))
+        removal.start()
+        run(tmp_path / "removed", resources_of(Settled(folder, trap=node)), "ray")
+        removal.join()
+        assert (folder / node).exists(), "the node was running a job when it was removed"
         assert read(tmp_path / "removed") == unbroken
 
-        # a node that joins in mid-run: from then on no job is done before it has one
-        _a_node_that_joins_is_put_to_work(cluster, tmp_path, monkeypatch)
+        # a node added during the run: no further job ends before the new node has one
+        _a_node_that_joins_gets_jobs(cluster, tmp_path, monkeypatch)
         assert read(tmp_path / "grown") == unbroken
+
+
+def _a_worker_is_replaced_after_a_foreign_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With one worker, though there is room for two."""
+    hurt = resources_of(Poisons(15))
+    with _watched(monkeypatch) as (_, in_flight), pytest.raises(Unfinished, match=r"1 of 6 shards.*poisoned\."):
+        evaluate(ASKED[:1], tmp_path / "hurt", shard=10, resources=hurt, runner="ray:workers=1")
+    assert in_flight == [1] * 6
+    assert len(Store(tmp_path / "hurt").read(ASKED[0])) == 50
+
+
+def _a_job_whose_workers_always_die_fails_alone(tmp_path: Path) -> None:
+    (tmp_path / "ends").mkdir()
+    kills = resources_of(Kills(5, tmp_path / "ends", 99))
+    with pytest.raises(Unfinished, match=rf"1 of 2 shards.*samples 0 … 29 of.* died {TRIES} times"):
+        evaluate(ASKED[:1], tmp_path / "most", shard=30, resources=kills, runner="ray:workers=1")
+    assert len(list((tmp_path / "ends").iterdir())) == TRIES
 
 
 @contextmanager
 def _watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[list[str], list[int]]]:
-    """What is put into the object store, and how many jobs are in flight after each that is given out."""
-    from antiadv.evaluation.runners.ray_runner import _Team
+    """The types put into the object store, and the number of running jobs after each that is given out."""
+    from antiadv.evaluation.runners.ray import _Team
 
     put, in_flight = list[str](), list[int]()
     really_put, really_give = ray.put, _Team.give
@@ -152,7 +159,7 @@ def _remove(cluster: object, node: object, folder: Path, name: str) -> None:
     cluster.remove_node(node, allow_graceful=False)  # type: ignore[attr-defined]
 
 
-def _a_node_that_joins_is_put_to_work(cluster: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _a_node_that_joins_gets_jobs(cluster: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_runner, "LOOK", 0.2)
     folder, stand_in = tmp_path / "joined", tmp_path / "joined" / "stand-in"
     folder.mkdir()
@@ -163,23 +170,23 @@ def _a_node_that_joins_is_put_to_work(cluster: object, tmp_path: Path, monkeypat
             stand_in.unlink()
             cluster.add_node(**SIZE)  # type: ignore[attr-defined]
 
-    there = world_of(Settled(folder))
+    there = resources_of(Settled(folder))
     evaluate(ASKED, tmp_path / "grown", shard=10, resources=there, runner="ray", progress=join)
 
 
-def _workers_are_told_what_was_asked() -> None:
+def _workers_get_the_arguments() -> None:
     asked = Resources("cpu", models={MODEL: bands()}, compiled=True)
     team = ray_runner._Team(Work(asked, 17, True), JOBS[:2], None)
-    there = ray_runner._Worker(*team._said)._work
+    there = ray_runner._Worker(*team._arguments)._work
     assert (there.batch, there.images, there.watch) == (17, True, None)
     assert (there.resources.compiled, there.resources.device.type) == (True, "cpu")
     images = there.resources.data("cifar10:test")
-    assert len(images.pixels.pixels) == 20, "those that any job asks for, and no more"  # type: ignore[attr-defined]
+    assert len(images.pixels.pixels) == 20, "only the images that a job asks for"  # type: ignore[attr-defined]
     assert images.images([19, 3]).equal(resources().data("cifar10:test").images([19, 3]))
 
 
-def _workers_are_placed_as_was_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """To this cluster, a core at each node and one GPU, or what Ray takes for one."""
+def _workers_are_placed_as_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this cluster with one core on each node and one claimed GPU."""
     cases = (
         (None, None, 5, [("cuda", 1)]),
         ("cpu", None, 5, [("cpu", 0)] * 2),
@@ -193,7 +200,7 @@ def _workers_are_placed_as_was_asked(monkeypatch: pytest.MonkeyPatch) -> None:
             now.setattr(ray_runner, "_Worker", Placed)
             team = ray_runner._Team(Work(here), JOBS, workers)
         team.grow(todo)
-        coming = dict(team._coming)
+        coming = dict(team._starting)
         assert ray.get(list(coming), timeout=PATIENCE) == given
         team.dismiss()
         for actor in coming.values():
@@ -201,7 +208,7 @@ def _workers_are_placed_as_was_asked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _ends(actor: object) -> None:
-    """Soon, and not only once nobody refers to it any more."""
+    """Wait until the actor has ended, although it is still referenced."""
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
         try:
@@ -209,50 +216,50 @@ def _ends(actor: object) -> None:
         except ray.exceptions.RayActorError:
             return
         time.sleep(0.01)
-    raise AssertionError("an actor works on though it was dismissed")
+    raise AssertionError("the actor was dismissed and still runs")
 
 
 def _a_network_that_cannot_be_sent_is_bad_input(store: Path) -> None:
-    with pytest.raises(BadInput, match=rf"{MODEL} cannot be sent to other machines.*or use --runner local"):
-        run(store, world_of(Locked().eval()), "ray")
+    with pytest.raises(BadInput, match=rf"{MODEL} cannot be sent.*--runner local"):
+        run(store, resources_of(Locked().eval()), "ray")
 
 
-def _workers_that_never_come_are_given_up(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _workers_that_fail_to_start_are_given_up(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as now:
-        now.setattr(ray_runner, "_Worker", Stillborn)
-        with pytest.raises(BadInput, match=r"no worker can begin .*no such package.* the same antiadv on every node"):
+        now.setattr(ray_runner, "_Worker", FailsToStart)
+        with pytest.raises(BadInput, match=r"no worker .*no such package.*every node"):
             run(store, resources(), "ray")
 
 
 def _refuses_another_version() -> None:
-    from antiadv.evaluation.runners.ray_runner import _Worker
+    from antiadv.evaluation.runners.ray import _Worker
 
     (job, *_) = plan(ASKED, lambda cell: set(), 10)
     images = ray.put(resources().data("cifar10:test"))
     worker = _Worker("cpu", {}, {"cifar10:test": images}, 256, False, False)
     refused = worker.run(job, "another key")
     assert isinstance(refused, Failure)
-    assert "Install the same antiadv on every node" in refused.sentence
+    assert "another version" in refused.sentence
     unknown = worker.run(job, job.cell.key)
-    assert isinstance(unknown, Failure), "and a network that was not sent is not there"
+    assert isinstance(unknown, Failure), "a network that was not sent is unknown"
 
 
 @pytest.mark.slow
 def test_sigterm_ends_a_run_on_ray_with_one_line(tmp_path: Path):
-    """Ray would take the signal, show a stack and leave with 15; and it would show what the network prints."""
+    """Ray itself would print a stack and the output of the network, and exit with code 15."""
     process = begin(tmp_path, "ray:workers=1", "tests.system.misfits:make_chatty")
     wait_for(process, lambda: len(files(tmp_path)) >= 1)
     below = [Path("/proc", pid) for pid in offspring(str(process.pid))]
-    reporting = [_bytes(p / "environ") for p in below if b"dashboard.py" in _bytes(p / "cmdline")]
+    dashboards = [_bytes(p / "environ") for p in below if b"dashboard.py" in _bytes(p / "cmdline")]
     process.terminate()
-    ends_with_one_line(process, 143, ["hello from the network"] * ASKS)  # for its probes, which are asked here
-    assert reporting, "Ray's own, who would report its use to its makers"
-    assert all(b"RAY_USAGE_STATS_ENABLED=0" in said.split(b"\0") for said in reporting)
+    ends_with_one_line(process, 143, ["hello from the network"] * ASKS)  # for its probes, which the driver asks
+    assert dashboards, "Ray's own process that sends usage statistics"
+    assert all(b"RAY_USAGE_STATS_ENABLED=0" in said.split(b"\0") for said in dashboards)
 
 
 @pytest.mark.slow
 def test_a_raylet_that_is_killed_ends_the_run_in_a_sentence_and_loses_nothing(tmp_path: Path):
-    """Ray ends a driver without its raylet, some seconds later and without a word; we are there first."""
+    """Ray would end the driver some seconds later without a message; the driver ends first."""
     process = begin(tmp_path, "ray:workers=1")
     wait_for(process, lambda: len(files(tmp_path)) >= 1)
     below = {pid: _bytes(Path("/proc", pid, "cmdline")) for pid in offspring(str(process.pid))}
@@ -261,7 +268,7 @@ def test_a_raylet_that_is_killed_ends_the_run_in_a_sentence_and_loses_nothing(tm
     out, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, out) == (2, "")
     said = [line for line in err.splitlines() if line.startswith("antiadv: ")]
-    assert len(said) == 1, "beside what Ray itself shows of its raylet"
+    assert len(said) == 1, "in addition to what Ray shows"
     assert "raylet" in said[0]
     assert err.splitlines()[-1] == said[0]
     (cell,) = Store(tmp_path).cells()
@@ -269,7 +276,7 @@ def test_a_raylet_that_is_killed_ends_the_run_in_a_sentence_and_loses_nothing(tm
 
 
 def _bytes(file: Path) -> bytes:
-    """Nothing of a process that is gone meanwhile."""
+    """The content of a file; empty if its process has ended."""
     try:
         return file.read_bytes()
     except OSError:
@@ -280,7 +287,7 @@ def _bytes(file: Path) -> bytes:
 
 
 def test_only_the_rows_asked_for_are_sent():
-    from antiadv.evaluation.runners.ray_runner import _part
+    from antiadv.evaluation.runners.ray import _part
 
     whole, ids = antiadv.data.load("cifar10:test"), np.array([3, 7, 900])
     part = _part(whole, ids)
@@ -291,7 +298,7 @@ def test_only_the_rows_asked_for_are_sent():
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "head:port"])
-def test_an_address_where_nobody_listens_is_bad_input_before_ray_is_asked(
+def test_an_address_without_a_cluster_is_refused_before_ray_is_asked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, address: str
 ):
     def asked(*words: object, **more: object) -> None:
@@ -301,17 +308,18 @@ def test_an_address_where_nobody_listens_is_bad_input_before_ray_is_asked(
     words = ["evaluate", "--model", "tests.toys:make_rule", "--attack", "pgd", "--threat", "linf:4/255"]
     assert main([*words, "--runner", f"ray:{address}", "--store", str(tmp_path / "store")]) == 2
     said = capsys.readouterr()
-    assert said.err.startswith(f"antiadv: no Ray cluster answers at {address} (")
+    assert said.err.startswith("antiadv: ")
+    assert f"at {address} (" in said.err
     assert said.err.count("\n") == 1
-    assert not (tmp_path / "store").exists(), "nothing was begun"
+    assert not (tmp_path / "store").exists(), "nothing was started"
 
 
 def test_an_address_that_ray_cannot_read_is_bad_input_too():
-    with pytest.raises(BadInput, match=r"no Ray cluster answers at nobody \(Invalid address.*or say --runner ray"):
+    with pytest.raises(BadInput, match=r"at nobody \(Invalid address.*--runner ray"):
         list(parse_runner("ray:nobody")(Work(resources()), JOBS))
 
 
-def test_where_nothing_is_missing_no_cluster_is_asked_or_started(monkeypatch: pytest.MonkeyPatch):
+def test_without_jobs_no_cluster_is_started(monkeypatch: pytest.MonkeyPatch):
     def start(*words: object, **more: object) -> None:
         raise AssertionError("there is nothing to do")
 
@@ -320,14 +328,14 @@ def test_where_nothing_is_missing_no_cluster_is_asked_or_started(monkeypatch: py
 
 
 def test_bad_options():
-    with pytest.raises(BadSpec, match="workers must be at least 1; found 0"):
+    with pytest.raises(BadSpec, match=r"workers .*found 0"):
         parse_runner("ray:workers=0")
-    with pytest.raises(BadInput, match="no Ray cluster answers"):
+    with pytest.raises(BadInput, match="no Ray cluster"):
         parse_runner("ray:127.0.0.1:1,workers=3")
 
 
-def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch):
+def test_a_missing_ray_names_the_extra(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    monkeypatch.delitem(sys.modules, "antiadv.evaluation.runners.ray_runner", raising=False)
+    monkeypatch.delitem(sys.modules, "antiadv.evaluation.runners.ray", raising=False)
     with pytest.raises(MissingExtra, match=r"pip install 'antiadv\[ray\]'"):
         parse_runner("ray")

@@ -40,13 +40,13 @@ def differences(tmp_path: Path, before: dict[str, str], after: dict[str, str]) -
     return compare(read_folder(old), read_folder(new))
 
 
-def test_numbers_are_tokens_of_digits():
+def test_numbers_are_tokens_of_digits() -> None:
     assert numbers("float32, L2, wrn16-4, +4.8 and −0.6 of 1,234.5 (p 4e-11), 8/255; 95 %.") == [
         "4.8", "-0.6", "1234.5", "4e-11", "8", "255", "95"
     ]  # fmt: skip
 
 
-def test_other_words_around_the_same_numbers_are_no_difference(tmp_path: Path):
+def test_other_words_around_the_same_numbers_are_no_difference(tmp_path: Path) -> None:
     reworded = (
         PAGE.replace("We attacked 1,000 images; accuracy fell by 3.5 points.", "3.5 points are lost on 1000 images.")
         .replace("## Accuracy", "## How accurate")
@@ -56,7 +56,7 @@ def test_other_words_around_the_same_numbers_are_no_difference(tmp_path: Path):
     assert differences(tmp_path, {"a_md": PAGE}, {"b_md": reworded}) == []
 
 
-def test_rows_and_columns_in_another_order_are_no_difference(tmp_path: Path):
+def test_rows_and_columns_in_another_order_are_no_difference(tmp_path: Path) -> None:
     turned = """# Results
 We attacked 1,000 images; accuracy fell by 3.5 points.
 ## Accuracy
@@ -68,17 +68,17 @@ We attacked 1,000 images; accuracy fell by 3.5 points.
     assert differences(tmp_path, {"a_md": PAGE}, {"a_md": turned}) == []
 
 
-def test_a_changed_cell_is_named_by_row_and_column(tmp_path: Path):
+def test_a_changed_cell_is_named_by_row_and_column(tmp_path: Path) -> None:
     (found,) = differences(tmp_path, {"a_md": PAGE}, {"a_md": PAGE.replace("54.5", "54.6")})
     assert found == Difference("changed", "a.md › Accuracy › `wrn16-4:awp` › robust", "54.5 → 54.6")
 
 
-def test_prose_is_compared_by_how_often_a_number_occurs(tmp_path: Path):
+def test_prose_is_compared_by_how_often_a_number_occurs(tmp_path: Path) -> None:
     found = differences(tmp_path, {"a_md": PAGE}, {"a_md": PAGE.replace("3.5 points", "4 points")})
     assert [(d.kind, d.what.split()[0]) for d in found] == [("removed", "3.5"), ("added", "4")]
 
 
-def test_a_row_that_is_gone_is_removed_or_has_moved(tmp_path: Path):
+def test_a_row_that_is_gone_is_removed_or_has_moved(tmp_path: Path) -> None:
     row = "| `wrn16-4:awp` | 84.0 | 54.5 |\n"
     less = PAGE.replace(row, "")
     (found,) = differences(tmp_path / "1", {"a_md": PAGE}, {"a_md": less})
@@ -88,7 +88,7 @@ def test_a_row_that_is_gone_is_removed_or_has_moved(tmp_path: Path):
     assert kinds == {"moved", "added"}
 
 
-def test_json_is_compared_by_field_without_the_order_of_lists(tmp_path: Path):
+def test_json_is_compared_by_field_without_the_order_of_lists(tmp_path: Path) -> None:
     before = {"rows": [{"value": 0.5, "low": 0.25}, {"value": 1, "low": 0.75}], "on": True, "text": "of 7 networks"}
     renamed = {"lines": [{"value": 1, "low": 0.75}, {"value": 0.5, "low": 0.25}], "on": False, "text": "7 in all"}
     texts = [{"a_json": json.dumps(facts)} for facts in (before, renamed)]
@@ -98,7 +98,7 @@ def test_json_is_compared_by_field_without_the_order_of_lists(tmp_path: Path):
     assert found == Difference("changed", "a.json › rows.low", "0.25 → 0.26")
 
 
-def test_the_command_says_whether_anything_differs(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_the_command_says_whether_anything_differs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     csv = "network,n\ncompact,500\n"
     old, new = folder(tmp_path / "old", a_md=PAGE, t_csv=csv), folder(tmp_path / "new", a_md=PAGE, t_csv=csv)
     assert main([str(old), str(new)]) == 0
@@ -110,7 +110,7 @@ def test_the_command_says_whether_anything_differs(tmp_path: Path, capsys: pytes
     assert "none" in capsys.readouterr().err
 
 
-def test_collecting_takes_pages_and_report_of_a_checkout(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_collecting_takes_pages_and_report_of_a_checkout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--collect", str(tmp_path / "out"), "--root", str(tmp_path)]) == 2
     assert str(tmp_path) in capsys.readouterr().err
     root = Path(__file__).resolve().parents[2]

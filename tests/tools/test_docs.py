@@ -13,7 +13,7 @@ from tools.docs.markdown import PROGRAMS, current_command
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_a_stored_command_names_a_program_that_exists():
+def test_a_stored_command_names_a_program_that_exists() -> None:
     files = [*(ROOT / "results" / "parity").glob("*.json"), *(ROOT / "results" / "bench").glob("*-c*.json")]
     commands = [json.loads(path.read_text())["command"] for path in files]
     commands += [facts["command"] for facts in json.loads((ROOT / "results" / "confidence.json").read_text()).values()]
@@ -24,6 +24,6 @@ def test_a_stored_command_names_a_program_that_exists():
 
 
 @pytest.mark.parametrize("old", PROGRAMS)
-def test_the_options_of_a_stored_command_stay(old: str):
+def test_the_options_of_a_stored_command_stay(old: str) -> None:
     assert current_command(f"{old}--jobs a --samples 3") == f"{PROGRAMS[old]}--jobs a --samples 3"
     assert current_command(f"{PROGRAMS[old]}--jobs a") == f"{PROGRAMS[old]}--jobs a"

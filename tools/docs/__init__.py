@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tools.docs import (
+    architecture,
     benchmarks,
     catalogue,
     confidence,
@@ -36,5 +37,6 @@ PAGES: dict[str, Callable[[Path], str]] = {
     "docs/confidence.md": confidence.page,
     "docs/theory.md": theory.page,
     "docs/reproduction.md": reproduction.page,
+    "docs/architecture.md": architecture.page,
     "README.md": readme.page,
 }

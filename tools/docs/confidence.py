@@ -14,7 +14,7 @@ from tools.docs.markdown import current_command, not_run_yet, render, table, wra
 
 BARE, SCALED = defences.BARE, temperature.SCALED
 
-Measured = dict[str, dict[str, Any]]  # of one network: its calibration bare, scaled, and behind each layer
+Measured = dict[str, dict[str, Any]]  # of one network: its calibration bare, scaled, and with each layer
 
 
 def page(root: Path) -> str:
@@ -49,7 +49,7 @@ def alpha(text: str) -> str:
 
 
 def measure_rows(found: dict[str, Measured], what: str, scale: float = 1, digits: int = 3) -> list[dict[str, str]]:
-    """Return a row per network with one measure: bare, scaled, and behind each layer."""
+    """Return a row per network with one measure: bare, scaled, and with each layer."""
     titles = {BARE: "bare", SCALED: "scaled"} | {text: alpha(text) for text in layers(found)}
     return [
         {"network": f"`{name}`", "n": f"{network[BARE]['n']}"}
@@ -75,8 +75,8 @@ def summary(found: dict[str, Measured]) -> str:
     under = {name: n for name, n in found.items() if n[BARE]["confidence"] < n[BARE]["accuracy"]}
     over = {name: n for name, n in found.items() if name not in under}
     best = sum(n[SCALED]["loss"] <= min(n[g]["loss"] for g in layers(found)) for n in found.values())
-    parts = [f"**Scaling by a temperature has a smaller log-loss than the layer on {best} of {len(found)} networks.**"]
-    for title, some in (("Less sure than right", under), ("Surer than right", over)):
+    parts = [f"**Temperature scaling has a smaller log-loss than the layer on {best} of {len(found)} networks.**"]
+    for title, some in (("Confidence below accuracy", under), ("Confidence above accuracy", over)):
         if some:
             names = ", ".join(f"`{name}`" for name in some)
             head = f"**{title}, {len(some)} of {len(found)}:** {names}. Bare, {ranges(some, BARE)}."
@@ -92,11 +92,13 @@ def group_items(some: dict[str, Measured]) -> Iterable[str]:
         least = min(n[text]["unchanged"] / n[text]["n"] for n in some.values())
         lost = max(n[BARE]["accuracy"] - n[text]["accuracy"] for n in some.values())
         labels = (
-            "Every label is kept" if least == 1 else f"Labels are kept on {100 * least:.1f} % of the images or more"
+            "Every prediction is kept"
+            if least == 1
+            else f"Predictions are kept on at least {100 * least:.1f} % of the images"
         )
         fall = f", and accuracy falls by up to {100 * lost:.1f} points" if lost > 0 else ""
-        effect = f"{ranges(some, text)}; it leaves {over} of {len(some)} surer than right"
-        yield wrap(f"- Behind the layer, {alpha(text)}, {effect}. {labels}{fall}.", "  ")
+        effect = f"{ranges(some, text)}; confidence is above accuracy on {over} of {len(some)}"
+        yield wrap(f"- With the layer, {alpha(text)}, {effect}. {labels}{fall}.", "  ")
 
 
 def ranges(some: dict[str, Measured], side: str) -> str:

@@ -1,4 +1,4 @@
-"""docs/flags.md: every warning sign, from the explanations that a report shows beside it."""
+"""docs/flags.md: every flag, from the explanations that a report shows with it."""
 
 from __future__ import annotations
 

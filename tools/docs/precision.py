@@ -13,7 +13,8 @@ from antiadv.evaluation import Cell, Store
 from antiadv.evaluation.cell import Receipt
 from antiadv.reporting.flags import changes_with_precision, stands
 from antiadv.reporting.measures import difference
-from antiadv.reporting.table import Row, coarse, level, make_row
+from antiadv.reporting.rows import Row, level, make_row
+from antiadv.reporting.select import coarseness
 from tools.docs.markdown import render, table, wrap
 
 
@@ -43,12 +44,12 @@ def page(root: Path) -> str:
     differing = {flag.cells for flag in changes_with_precision(list(rows.values()))}
     lines = [table_row(pair, pair.cells in differing) for pair in pairs]
     commands = dict.fromkeys(f"- `{side.row.cell.command}`" for pair in pairs for side in pair)
-    weak = sorted({(c.attack, coarse(c.precision), f"`{c.attack}` in {c.precision}") for _, c in differing})
+    weak = sorted({(c.attack, coarseness(c.precision), f"`{c.attack}` in {c.precision}") for _, c in differing})
     names = ", ".join(name for *_, name in weak)
-    answer = f"**Too weak: {names}.**" if weak else "**None is weaker than chance allows.**"
+    answer = f"**Too weak: {names}.**" if weak else "**No attack is weaker than chance explains.**"
     return render(
         "precision",
-        summary=wrap(f"{answer} Of the {len(pairs)} pairs {len(differing)} differ so."),
+        summary=wrap(f"{answer} {len(differing)} of the {len(pairs)} pairs differ by more than chance explains."),
         table=table(lines),
         commands="\n".join(commands),
     )
@@ -81,7 +82,7 @@ def table_row(pair: Pair, differs: bool) -> dict[str, str]:
     d, both = difference(*left), left[0].keys() & left[1].keys()
     gap = f"{100 * d.value:+.1f} [{100 * d.low:+.1f}, {100 * d.high:+.1f}]"
     return {
-        "network": cell.model + ("" if cell.defence == "none" else f" behind `{cell.defence}`"),
+        "network": cell.model + ("" if cell.defence == "none" else f" with `{cell.defence}`"),
         "attack": f"`{cell.attack}`",
         "threat": f"`{cell.threat}`",
         "n": str(d.n),

@@ -1,4 +1,4 @@
-"""docs/zoo.md: the networks that come with the project, from the cards beside their weights."""
+"""docs/zoo.md: the networks that come with the project, from the cards next to their weights."""
 
 from __future__ import annotations
 

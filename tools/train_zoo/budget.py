@@ -56,9 +56,9 @@ def time_steps(job: Job, place: Place, steps: int) -> tuple[float, float]:
 
     torch.set_num_threads(1 if place.tiny else 2)
     n, classes = place.tiny or 50_000, 10 if job.data == "cifar10" else 100
-    dice = torch.Generator().manual_seed(0)
-    images = torch.randint(0, 256, (n, 32, 32, 3), dtype=torch.uint8, generator=dice)
-    labels = torch.randint(0, classes, (n,), generator=dice)
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (n, 32, 32, 3), dtype=torch.uint8, generator=generator)
+    labels = torch.randint(0, classes, (n,), generator=generator)
     at = torch.device(place.device or ("cuda" if torch.cuda.is_available() else "cpu"))
     settings = Settings(epochs=1, batch=64 if place.tiny else 512)
     net = placed(models.build(with_classes(job.model, classes)), at)

@@ -1,6 +1,7 @@
 """The attacks: `ATTACKS = {name: class}`. To add one, write a file in the folder of its access level and a line below.
 
-The folders are the access levels: decision_based < score_based < white_box < adaptive.
+The folders are the access levels: decision_based < score_based < white_box < adaptive. `_search/` holds what searches
+share. `cascade.py` runs other attacks in order, and needs the access of its stages.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from antiadv.attacks.adaptive.eot import EOT
 from antiadv.attacks.adaptive.pseudo_label import PseudoLabel
 from antiadv.attacks.adaptive.smooth import Smooth
 from antiadv.attacks.adaptive.transfer import Transfer
-from antiadv.attacks.autoattack import Autoattack
 from antiadv.attacks.cascade import Cascade
 from antiadv.attacks.decision_based.boundary import Boundary
 from antiadv.attacks.decision_based.hop_skip_jump import HopSkipJump
@@ -26,6 +26,7 @@ from antiadv.attacks.score_based.nes import NES
 from antiadv.attacks.score_based.simba import Simba
 from antiadv.attacks.score_based.square import Square
 from antiadv.attacks.white_box.apgd import APGD
+from antiadv.attacks.white_box.autoattack import Autoattack
 from antiadv.attacks.white_box.fab import FAB
 from antiadv.attacks.white_box.pgd import PGD
 from antiadv.core import spec
@@ -56,21 +57,21 @@ ATTACKS: dict[str, Callable[..., Attack]] = {
 
 
 def parse(text: str) -> Attack:
-    """`pgd:steps=40` to the attack it names."""
+    """The attack that a spec such as `pgd:steps=40` names."""
     attack: Attack = spec.parse(text, ATTACKS, "attack")
     return attack
 
 
 def full_text(attack: Attack) -> str:
-    """The spec with every default filled in and the editions of all parts: what a cell's key holds."""
-    return f"{spec.full(attack)}@{'.'.join(map(str, _editions(attack)))}"
+    """The spec with every default and the editions of all parts, as a cell's key holds it."""
+    return f"{spec.full(attack)}@{'.'.join(str(part.edition) for part in _parts(attack))}"
 
 
 def files_digest(attack: Attack) -> str:
-    """sha256 over the content of the files that it and its parts read, as it is now; empty where they read none."""
+    """sha256 over the files that the attack and its parts read; empty if they read none."""
     contents = [_content(path) for part in _parts(attack) for path in getattr(part, "files", ())]
-    whole = hashlib.sha256(b"".join(hashlib.sha256(content).digest() for content in contents))
-    return f"sha256:{whole.hexdigest()}" if contents else ""
+    total = hashlib.sha256(b"".join(hashlib.sha256(content).digest() for content in contents))
+    return f"sha256:{total.hexdigest()}" if contents else ""
 
 
 def _content(path: str) -> bytes:
@@ -78,16 +79,12 @@ def _content(path: str) -> bytes:
         return Path(path).read_bytes()
     except OSError as error:
         raise BadInput(
-            f"path={path} must name a file that the attack can read; found none ({error.strerror}). Make one first."
+            f"path={path} must name a file that the attack can read; found none ({error.strerror}). Create it first."
         ) from error
 
 
-def _editions(attack: Attack) -> list[int]:
-    return [part.edition for part in _parts(attack)]
-
-
 def _parts(attack: Attack) -> list[Attack]:
-    """The attack, and those it is made of, each before its own."""
+    """The attack, then the attacks among its options, each followed by its own parts."""
     options = spec.spec_of(attack).options.values()
     inner = [p for value in options for p in (value if isinstance(value, tuple) else (value,)) if isinstance(p, Attack)]
     return [attack, *(p for part in inner for p in _parts(part))]

@@ -1,18 +1,18 @@
-"""Cascade: one attack after another, each on the samples that those before could not break.
+"""Cascade: several attacks in order, each on the samples that earlier ones did not break.
 
     z = stage 1 on all samples;   stage k + 1 on those whose z does not fool, or lies outside the ball
 
-With no radius (minimal-norm stages, ε = ∞) every stage sees every sample, and the closest fooling image is returned.
+Without a radius (minimal-norm stages, ε = ∞) every stage runs on every sample, and the closest fooling image is
+returned. This file is in no folder of an access level, because a cascade needs the access of its stages.
 
-Cost:       what the stages cost, and one query per sample and stage, which tells whether its image fools; none after
-            the last stage, which the judge looks at (with ε = ∞, after the last too). All from one budget: a sample
+Cost:       that of the stages, and one query per sample after each stage, which tests its image. None after the last
+            stage, since the judge tests that one (with ε = ∞ there is one). All stages share the budget: a sample
             that has spent it enters no further stage.
 
-Of a defence that rolls dice that query is one draw: an image that fools most draws may be given up for a later stage's,
-and one that fools few ends the cascade. Run it through `eot` there, as `adaptive` does: then the majority says.
-
-Whether an image fools is the judge's answer where an engine has fewer digits (`Oracle.exactly`): a stage ends with the
-best it found, and rounding hides success as well as it invents it.
+For a randomised defence the test is a single draw. It may drop an image that fools most draws, or stop at one that
+fools few. Run the cascade through `eot` in that case, as `adaptive` does: then the majority decides.
+In low precision the judge's answer decides (`Oracle.confirm`), because rounding can hide a success as well as invent
+one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from antiadv.attacks.closest import Closest
+from antiadv.attacks._search.closest import Closest
 from antiadv.attacks.score_based.square import Square
 from antiadv.attacks.white_box.apgd import APGD
 from antiadv.core.attack import Attack, least_queries
@@ -35,7 +35,7 @@ from antiadv.core.oracle import Oracle
 from antiadv.core.spec import text
 from antiadv.core.threat import Access, Threat
 
-IDLE = 3  # queries at most of a stage that cannot pay for an image of its own
+IDLE = 3  # most queries spent on a stage that cannot pay for an image of its own
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Cascade:
         if not self.stages:
             raise BadSpec("a cascade needs at least one stage; found none. Write cascade:stages=apgd+square.")
         if not self.norms:
-            raise BadSpec(f"the stages of {text(self)} have no norm in common. Choose stages that work in one.")
+            raise BadSpec(f"the stages of {text(self)} share no norm. Choose stages that do.")
 
     @property
     def access(self) -> Access:
@@ -65,8 +65,7 @@ class Cascade:
         return all(stage.minimal for stage in self.stages)
 
     def least_queries(self, threat: Threat) -> int:
-        """Of the first stage that can begin; one that cannot asks about x at most twice, and then what it made is
-        asked about."""
+        """That of the cheapest stage, plus what earlier stages that cannot begin spend: at most `IDLE` each."""
         each = [least_queries(stage, threat) for stage in self.stages]
         return min(least + sum(min(before, IDLE) for before in each[:k]) for k, least in enumerate(each))
 
@@ -78,13 +77,13 @@ class Cascade:
                 break
             z[rows] = stage(oracle[rows], x[rows], y[rows], ball, draws[rows].fold(k)).to(z)
             if k + 1 < len(self.stages) or ball.eps == math.inf:
-                rows = closest.standing()  # those who can pay for the question
+                rows = closest.standing()  # only samples that can pay for the test
                 closest.keep(rows, z[rows], _fooled(oracle[rows], z[rows], y[rows]), ball.distance(x[rows], z[rows]))
         done = closest.distance <= ball.reach if ball.eps < math.inf else closest.distance < math.inf
         return torch.where(per_row(done, z), closest.z, z)
 
 
 def _fooled(oracle: Oracle, z: Tensor, y: Tensor) -> Tensor:
-    """One query for each sample, answered to the last digit."""
-    said, exact = oracle.labels(z), oracle.confirm(z)
-    return oracle.fooled(said if exact is None else exact, y)
+    """One query for each sample, answered by the judge where it may differ."""
+    labels, confirmed = oracle.labels(z), oracle.confirm(z)
+    return oracle.fooled(labels if confirmed is None else confirmed, y)

@@ -39,7 +39,7 @@ def command(
     """
     from antiadv.evaluation import Resources, Store, evaluate
     from antiadv.reporting import report_of
-    from antiadv.reporting.table import rows
+    from antiadv.reporting.rows import rows
 
     resources, facts = Resources(device), Store(store)
     todo = cells(resources)

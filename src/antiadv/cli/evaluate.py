@@ -37,7 +37,7 @@ def command(
     """
     from antiadv.evaluation import Resources, Store, evaluate, make_cell, parse_runner
     from antiadv.reporting import report_of
-    from antiadv.reporting.table import bare_cell, rows
+    from antiadv.reporting.rows import bare_cell, rows
 
     workers, resources, facts = parse_runner(runner), Resources(device, compiled=compiled), Store(store)
     options.check_here(resources, precision, runner)

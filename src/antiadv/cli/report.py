@@ -1,5 +1,4 @@
-"""`antiadv report`: what a store holds, as a table with intervals and the verdict; one of the paper's tables; or all of
-it as a folder with a page to open."""
+"""`antiadv report`: show what a store holds or one of the paper's tables, or write the complete report to a folder."""
 
 from __future__ import annotations
 
@@ -23,12 +22,13 @@ def command(
         Path | None, typer.Option("--out", help="Write a page for the browser, Markdown, CSV, LaTeX, JSON here.")
     ] = None,
     gallery: Annotated[
-        int, typer.Option("--gallery", min=0, help="With --out: attack so many of the images at hand, and show them.")
+        int, typer.Option("--gallery", min=0, help="With --out: attack this many images now, and show them.")
     ] = 0,
     data: Annotated[
         list[str] | None,
         typer.Option(
-            "--data", help="With --out: the images behind those kept, such as arrays:FILE; once for each set."
+            "--data",
+            help="With --out: clean images for the stored attacked ones, such as arrays:FILE; once for each set.",
         ),
     ] = None,
     json: options.Json = False,
@@ -36,10 +36,10 @@ def command(
 ) -> None:
     """Show what a store holds: accuracies with intervals, queries, gains with p-values, and the verdict.
 
-    With the name of a table or figure: our numbers beside the paper's, and which cells are not stored; --networks names
-    the checkpoints that were reproduced with. With --out: all of it, in a folder whose report.html opens in any
-    browser, offline. Kept images are shown beside the clean ones of cifar10 and the other published sets; a file of
-    your own is opened only where --data names it. Nothing that the store names is loaded or run.
+    With the name of a table or figure: our numbers next to the paper's, and which cells are not stored; --networks
+    names the checkpoints that were used. With --out: the complete report in a folder whose report.html opens in any
+    browser, offline. Stored attacked images are shown next to the clean ones of cifar10 and the other published sets;
+    a file of your own is opened only if --data names it. Nothing that the store names is loaded or run.
     """
     from antiadv import paper
     from antiadv.reporting import report
@@ -71,10 +71,14 @@ def _write(store: Path, names: list[str], networks: str, out: Path, images: int,
     from antiadv.data import load
     from antiadv.evaluation import Store
     from antiadv.paper.networks import Source
-    from antiadv.paper.whole import build_document
+    from antiadv.paper.sections import paper_section
     from antiadv.reporting import folder
+    from antiadv.reporting.build import build_document
 
-    made = build_document(Store(store), names, images, Source(networks), [load(text) for text in data])
+    opened = Store(store)
+    made = build_document(
+        opened, [paper_section(opened, names, Source(networks))], images, [load(text) for text in data]
+    )
     files = folder.write(made, out)
     if json:
         show.print_json({"store": str(store), "files": [str(path) for path in files], **made.json()})

@@ -52,7 +52,7 @@ def command(
     from antiadv.paper.fill import words
     from antiadv.paper.networks import Source
     from antiadv.paper.todo import as_stored, in_order, passes, resolve
-    from antiadv.reporting.grid import count
+    from antiadv.reporting.wording import count
 
     asked = list(paper.EXPERIMENTS) if names == ["all"] else list(dict.fromkeys(names))
     source = Source(networks, None if directory is None else str(directory))
@@ -81,20 +81,14 @@ def command(
 
 def print_filled(found: dict[str, Filled]) -> None:
     """Each table with its title, and below it what must be said of it, with every cell that is not stored."""
-    from rich import box
-    from rich.table import Table
+    from antiadv.reporting.render.terminal import table_for_terminal
 
     console = show.out()
     for filled in found.values():
-        grid = filled.grid()
-        console.print(f"{grid.title}: {KEY}", soft_wrap=True)
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-        for name in grid.head:
-            table.add_column(name, justify="left" if name in grid.labels else "right", overflow="fold")
-        for line in grid.cells(folded=True):
-            table.add_row(*line)
-        console.print(table)
-        for sentence in grid.sentences:
+        table = filled.table()
+        console.print(f"{table.title}: {KEY}", soft_wrap=True)
+        console.print(table_for_terminal(table, folded=True))
+        for sentence in table.sentences:
             console.print(sentence, soft_wrap=True)
         for what, asks in (("not stored", filled.missing), ("fewer samples than asked for", filled.short)):
             for ask in asks:
@@ -105,7 +99,7 @@ def print_filled(found: dict[str, Filled]) -> None:
 def values(found: dict[str, Filled]) -> dict[str, Any]:
     """The same as plain values."""
     return {
-        name: {**filled.grid().json(), "missing": list(map(str, filled.missing)), "short": list(map(str, filled.short))}
+        name: {**filled.json(), "missing": list(map(str, filled.missing)), "short": list(map(str, filled.short))}
         for name, filled in found.items()
     }
 
@@ -135,7 +129,8 @@ def _reasons(missing: Sequence[Missing]) -> list[dict[str, str]]:
 
 
 def _say_missing(missing: Sequence[Missing]) -> None:
-    from antiadv.reporting.grid import count
+
+    from antiadv.reporting.wording import count
 
     for why, n in Counter(m.why for m in missing).items():
         show.out().print(f"{count(n, 'cell')} cannot be run here: {why}", soft_wrap=True)

@@ -18,12 +18,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from antiadv.evaluation import Progress, Tally
-    from antiadv.reporting.table import Row
+    from antiadv.reporting.rows import Row
 
 EVERY = 10.0  # seconds between progress lines without a terminal
-# columns shown once, above the table, if all rows agree
-SHARED = ("data", "model", "defence", "attack", "threat", "budget", "seed", "precision", "n")
-UNFOLDED = ("robust % [95 %]", "gain (p)")  # never broken into two lines
+UNBROKEN = ("robust % [95 %]", "gain (p)")  # columns that are never wrapped
 WIDE = 160  # columns of a table without a terminal
 
 
@@ -68,51 +66,22 @@ def _stdout() -> TextIO:
 
 def print_rows(rows: Sequence[Row], sentences: Sequence[str]) -> None:
     """Print the columns that all rows share, the table of the other columns, and sentences."""
-    from rich import box
-    from rich.table import Table
+    from antiadv.reporting.render.terminal import table_for_terminal, without_shared
+    from antiadv.reporting.rows import row_table
 
-    from antiadv.reporting.render.rows import needed
-
-    lines = [_named(row) for row in rows]
-    asked = {*needed(rows), "budget"}
-    names = [name for name in lines[0] if name in asked and any(line[name] for line in lines)]
-    same = [name for name in names if name in SHARED and len({line[name] for line in lines}) == 1]
+    shared, table = without_shared(row_table(rows, budget=True))
     console = out()
-    console.print(" · ".join(f"{name} {lines[0][name]}" for name in same), soft_wrap=True)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    for name in (n for n in names if n not in same):
-        heading = name.replace("median ", "median\n")
-        table.add_column(
-            heading, overflow="fold", justify="left" if name in SHARED else "right", no_wrap=name in UNFOLDED
-        )
-    for line in lines:
-        table.add_row(*(line[name] for name in names if name not in same))
-    console.print(table)
+    console.print(" · ".join(f"{name} {text}" for name, text in shared), soft_wrap=True)
+    console.print(table_for_terminal(table, unbroken=UNBROKEN))
     for sentence in sentences:
         console.print(printable(sentence), soft_wrap=True)
 
 
-def _named(row: Row) -> dict[str, str]:
-    """Return the columns of a row by name. The threat is shown as ball and budget, with an unusual access level."""
-    from antiadv import attacks
-    from antiadv.reporting.render.rows import HEADINGS, fields
-
-    threat = row.cell.threat
-    more = "" if threat.access == attacks.parse(row.cell.attack).access else f", access={threat.access}"
-    texts = dict(zip(HEADINGS, fields(row), strict=True)) | {"threat": f"{threat.ball}{more}"}
-    budget = "" if threat.queries is None else f"{threat.queries:,}"
-    return {k: v for name in HEADINGS for k, v in [(name, texts[name]), *[("budget", budget)] * (name == "threat")]}
-
-
 def print_table(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
-    from rich.table import Table
+    from antiadv.reporting.render.terminal import table_for_terminal
+    from antiadv.reporting.table import text_table
 
-    table = Table()
-    for name in headings:
-        table.add_column(name, overflow="fold")
-    for line in lines:
-        table.add_row(*line)
-    out().print(table)
+    out().print(table_for_terminal(text_table(headings, lines, labels=len(headings))))
 
 
 @contextmanager

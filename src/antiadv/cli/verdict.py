@@ -1,10 +1,10 @@
-"""`antiadv verdict`: what a defence is worth on a model, in one command and a few minutes."""
+"""`antiadv verdict`: judge a defence on a model, in one command and a few minutes."""
 
 from __future__ import annotations
 
 import dataclasses
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +14,16 @@ from antiadv.cli import options, show
 from antiadv.core.errors import BadInput
 
 if TYPE_CHECKING:
-    from antiadv.evaluation import Cell
+    import torch
+    from torch import Tensor
+
+    from antiadv.core.defence import Defence
+    from antiadv.core.threat import Threat
+    from antiadv.data import Dataset
+    from antiadv.evaluation import Cell, Resources, Store
+    from antiadv.reporting.flags import Flag
+    from antiadv.reporting.rows import Row
+    from antiadv.reporting.trial import Verdict
 
 FEW = 64  # samples
 
@@ -36,74 +45,90 @@ def command(
     json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Attack a model, bare and behind a defence, at three levels of access; show gains, warning signs, the verdict."""
-    from antiadv import defences
-    from antiadv.core.defence import Defence
+    """Attack a model, bare and with a defence, at three levels of access. Show gains, warning signs and the verdict."""
     from antiadv.core.threat import Access, parse_threat
     from antiadv.evaluation import Resources, Store, evaluate, make_cell
     from antiadv.evaluation.cell import parse_samples
-    from antiadv.reporting import report_of
-    from antiadv.reporting.table import rows
-    from antiadv.reporting.trial import (
-        LOOKED_AT,
-        Verdict,
-        battery,
-        check_minutes,
-        cost,
-        doubts,
-        flagged,
-        rounds,
-        scaled,
-    )
+    from antiadv.reporting.trial import Trial, check_minutes, run_trial
 
-    start = time.monotonic()
     check_minutes(minutes)
     resources, facts = Resources(device), Store(store)
-    asked = resources.data(data).ids[:FEW] if samples is None else parse_samples(samples)
-    defended = resources.defended(model, defence)
-    if not isinstance(defended, Defence):
-        raise BadInput("a verdict compares a defence with the bare classifier; name one, for example anti_adversary.")
+    dataset = resources.data(data)
+    asked = dataset.ids[:FEW] if samples is None else parse_samples(samples)
+    defended = _defended(resources, model, defence)
     limits = parse_threat(threat, Access.SCORES)
     if limits.targeted:
         raise BadInput("a verdict is on untargeted attacks; leave targeted out, or use antiadv.attack instead.")
-    whole = [
-        make_cell(model=model, defence=d, attack=a, threat=t, samples=asked, data=data, seed=seed, resources=resources)
-        for a, t in battery(limits.ball, defended, limits.queries)
-        for d in (defences.BARE, defence)
-    ]
-    stored = set.intersection(*(facts.done(cell) for cell in whole))
-    first = next((i for i in asked if i not in stored), asked.stop)  # all before it is there from an earlier trial
-    # runs nothing: it asks the network whether it still answers as it did when these were stored
-    evaluate([_of(cell, range(asked.start, first)) for cell in whole], facts, resources=resources)
-    seen = tuple(asked[:LOOKED_AT])
-    dataset, bare = resources.data(data), resources.model(model)
-    first_signs = doubts(bare, dataset.images(seen).to(resources.device), dataset.labels(seen), batch)
-    for flag in () if json else first_signs:  # JSON holds them
-        typer.echo(f"Flag {flag}", err=True)
+    make = partial(make_cell, model=model, samples=asked, data=data, seed=seed, resources=resources)
+    cells = _cells(make, defence, defended, limits)
+    done = set.intersection(*(facts.done(cell) for cell in cells))
+    stored = next((n for n, i in enumerate(asked) if i not in done), len(asked))
+    # Runs no attack: it checks that the network still predicts as it did when these were stored.
+    evaluate(_with(cells, asked[:stored]), facts, resources=resources)
+    images = partial(_images, dataset, resources.device)
     with show.progress(quiet=json) as tell:
 
         def run(ids: Sequence[int]) -> None:
-            part = [_of(cell, range(ids[0], ids[-1] + 1)) for cell in whole]
-            evaluate(part, facts, shard=len(ids), batch=batch, resources=resources, progress=tell)
+            evaluate(_with(cells, ids), facts, shard=len(ids), batch=batch, resources=resources, progress=tell)
 
-        done = rounds(range(first, asked.stop), 60 * minutes, run)
-    taken = range(asked.start, first + done)
-    made = flagged(report_of(rows(facts, [_of(cell, taken) for cell in whole])), first_signs)
-    ids = tuple(taken)
-    x, y = dataset.images(ids).to(resources.device), dataset.labels(ids)
-    spent = cost(bare, defended, x[:64])
-    found = Verdict(made, spent, scaled(bare, x, y, batch), len(taken), time.monotonic() - start)
+        trial = Trial(resources.model(model), defended, images, run, partial(_rows, cells, facts))
+        found = run_trial(trial, asked, minutes, _silent if json else _warn, stored, batch)
     if json:
         show.print_json({"store": str(store), **found.json()})
     else:
-        *others, last = found.sentences
-        todo = "name more --samples to add to them"
-        if len(taken) == len(dataset):
-            todo = "these are all the samples there are"
-        elif taken.stop < asked.stop:
-            todo = "run again to add samples"
-        show.print_rows(found.rows, [*others, f"Results lie in {store}; {todo}.", last])
+        _print(found, store, len(asked), len(dataset))
 
 
-def _of(cell: Cell, samples: range) -> Cell:
-    return dataclasses.replace(cell, samples=samples)
+def _print(found: Verdict, store: Path, asked: int, total: int) -> None:
+    todo = "name more --samples to add to them"
+    if found.samples == total:
+        todo = "these are all the samples there are"
+    elif found.samples < asked:
+        todo = "run again to add samples"
+    *others, last = found.sentences
+    show.print_rows(found.rows, [*others, f"The results are in {store}; {todo}.", last])
+
+
+def _warn(flag: Flag) -> None:
+    typer.echo(f"Flag {flag}", err=True)
+
+
+def _silent(flag: Flag) -> None:
+    """JSON holds the flags."""
+
+
+def _defended(resources: Resources, model: str, defence: str) -> Defence:
+    from antiadv.core.defence import Defence
+
+    defended = resources.defended(model, defence)
+    if not isinstance(defended, Defence):
+        raise BadInput("a verdict compares a defence with the bare classifier; name one, for example anti_adversary.")
+    return defended
+
+
+def _cells(make: Callable[..., Cell], defence: str, defended: Defence, limits: Threat) -> list[Cell]:
+    """The cells of the battery, each bare and with the defence."""
+    from antiadv import defences
+    from antiadv.reporting.trial import battery
+
+    return [
+        make(defence=side, attack=attack, threat=threat)
+        for attack, threat in battery(limits.ball, defended, limits.queries)
+        for side in (defences.BARE, defence)
+    ]
+
+
+def _images(dataset: Dataset, device: torch.device, ids: Sequence[int]) -> tuple[Tensor, Tensor]:
+    return dataset.images(tuple(ids)).to(device), dataset.labels(tuple(ids))
+
+
+def _rows(cells: Sequence[Cell], facts: Store, ids: Sequence[int]) -> list[Row]:
+    from antiadv.reporting.rows import rows
+
+    return rows(facts, _with(cells, ids))
+
+
+def _with(cells: Sequence[Cell], ids: Sequence[int]) -> list[Cell]:
+    """The same cells with these samples, which are consecutive."""
+    samples = range(ids[0], ids[-1] + 1) if ids else range(0)
+    return [dataclasses.replace(cell, samples=samples) for cell in cells]

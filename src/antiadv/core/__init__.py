@@ -1,1 +1,1 @@
-"""The vocabulary: what an attack may ask, where it may go, what it may spend. Imports nothing of ours."""
+"""What every other package builds on: oracle, ball, threat, ledger, random numbers, specs, checks, errors."""

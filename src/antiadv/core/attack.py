@@ -2,13 +2,13 @@
 
     z = attack(oracle, x, y, ball, draws)
 
-Five arguments, five roles: what you may ask, where you start, what is true, where you may go, the dice. An attack
-proposes; it never says whether it succeeded, how far it went or what it spent. Fixed-radius and minimal-norm attacks
-share this signature: the latter return the closest fooling image they found, and the judge compares its distance with
-`ball.eps`. For a targeted threat (`oracle.targeted`) y holds the classes to reach.
+The arguments are the access to the model, the clean images, their labels, the allowed region and the random numbers.
+For a targeted threat (`oracle.targeted`) y holds the classes to reach. An attack only proposes images. The judge
+decides whether they succeed, and the ledger counts their cost. Attacks that minimise the distance have the same
+signature: they return the closest success, and the judge compares its distance with `ball.eps`.
 
-An attack that tries no image of its own before it can pay for several queries says how many those are, in a method
-`least_queries(threat)`; zero, if it never asks the model under attack. Without the method it is one.
+An attack may have a method `least_queries(threat)`: the fewest queries per sample with which it tries an image other
+than the clean one. It is zero for an attack that never queries the model under attack. Without the method it is one.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from antiadv.core.threat import Access, Threat
 
 @runtime_checkable
 class Attack(Protocol):
-    """What an attack declares, as class constants or, where it is made of other attacks, as properties."""
+    """What an attack declares: class constants, or properties if it is made of other attacks."""
 
     @property
     def access(self) -> Access:
-        """The least it needs."""
+        """The least access it needs."""
 
     @property
     def norms(self) -> frozenset[float]:
@@ -40,23 +40,23 @@ class Attack(Protocol):
 
     @property
     def minimal(self) -> bool:
-        """Whether it looks for the closest fooling image, and so can do without a radius."""
+        """Whether it looks for the closest success, and so needs no radius."""
 
     @property
     def edition(self) -> int:
-        """Raised by whoever changes results on purpose; part of every cell's key."""
+        """Raised by 1 with every intended change of results; part of every cell's key."""
 
     def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor: ...
 
 
 def least_queries(attack: Attack, threat: Threat) -> int:
     """The fewest queries per sample with which the attack tries an image other than the clean one."""
-    said: int = attack.least_queries(threat) if hasattr(attack, "least_queries") else 1
-    return said
+    least: int = attack.least_queries(threat) if hasattr(attack, "least_queries") else 1
+    return least
 
 
 def never_ran(attack: Attack, threat: Threat) -> str:
-    """Why an attack tried nothing, and what to do, as the end of a sentence."""
+    """Why an attack tried no image, and what to do: the end of a sentence."""
     least = least_queries(attack, threat)
     if threat.queries is not None and threat.queries < least:
         return f"{text(attack)} needs at least {least:,} queries per sample, and the threat grants {threat.queries:,}"
@@ -64,7 +64,7 @@ def never_ran(attack: Attack, threat: Threat) -> str:
 
 
 def check_kind(attack: Attack) -> None:
-    """Whether this is an attack at all, and not its class."""
+    """Refuse a value that is no attack, such as a class of attacks."""
     if isinstance(attack, type) or not isinstance(attack, Attack):
         raise BadInput(
             f"an attack is a value such as PGD(), or a text such as pgd; found {attack!r}. Give one of these."
@@ -72,16 +72,16 @@ def check_kind(attack: Attack) -> None:
 
 
 def check_attack(attack: Attack, threat: Threat) -> None:
-    """Whether this attack can work under this threat at all, before anything is run."""
+    """Refuse an attack that cannot work under this threat, before anything is run."""
     if threat.access < attack.access:
         raise AccessDenied(
             f"{text(attack)} needs {attack.access}; the threat grants {threat.access}. "
             f"Grant access={attack.access}, or choose an attack that needs less."
         )
     if threat.ball.p not in attack.norms:
-        works = " and ".join(sorted("linf" if p == math.inf else f"l{p:g}" for p in attack.norms))
+        norms = " and ".join(sorted("linf" if p == math.inf else f"l{p:g}" for p in attack.norms))
         raise BadInput(
-            f"{text(attack)} works in {works}; the threat is {threat.ball}. Change the threat or the attack."
+            f"{text(attack)} works in {norms}; the threat is {threat.ball}. Change the threat or the attack."
         )
     if threat.ball.eps == math.inf and not attack.minimal:
         raise BadInput(

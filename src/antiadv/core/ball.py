@@ -1,4 +1,4 @@
-"""Where the attacker may go: an Linf or L2 ball around x, always intersected with the box [0, 1].
+"""The allowed region: an Linf or L2 ball around x, always intersected with the box [0, 1].
 
     distance   |z − x|_p                                  [N], in float64
     project    Linf: the nearest point of ball ∩ box.     L2: scale into the ball, then clip into the box;
@@ -6,7 +6,7 @@
     steepest   argmax of <g, d> over |d|_p ≤ 1            Linf: sign g.  L2: g / |g|₂.  Zero stays zero.
     random     uniform in the ball, clipped into the box
 
-Notation:   ε → `eps`; ε = ∞ means: as close as you can.
+Notation:   ε → `eps`; ε = ∞ means that the attack minimises the distance.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from antiadv.core.draws import Draws
 from antiadv.core.errors import BadSpec
 from antiadv.core.spec import show_number
 
-TOLERANCE = 1e-6  # float32 pixels carry 6e-8 of rounding per operation; a pixel step is 4e-3
+TOLERANCE = 1e-6  # float32 pixels have 6e-8 of rounding per operation; a step of a byte is 4e-3
 
 
 def per_row(v: Tensor, like: Tensor) -> Tensor:
-    """`[N]` to `[N, 1, …, 1]`, so that it multiplies `like` sample by sample."""
+    """`[N]` to `[N, 1, …, 1]`, to multiply `like` sample by sample."""
     return v.reshape(-1, *[1] * (like.ndim - 1))
 
 
@@ -52,9 +52,9 @@ class Ball:
             return d.new_zeros(len(d))
         return d.abs_().amax(1) if self.p == math.inf else d.square_().sum(1).sqrt_()
 
-    @cached_property  # asked for every record of a report
+    @cached_property  # a report reads it for every record
     def reach(self) -> float:
-        """The largest distance that counts as inside: the radius, rounding forgiven."""
+        """The largest distance that counts as inside: the radius plus a tolerance for rounding."""
         return self.eps + TOLERANCE * max(1.0, self.eps)
 
     def project(self, x: Tensor, z: Tensor) -> Tensor:
@@ -81,7 +81,7 @@ class Ball:
         return (x + d * per_row(r, x)).clamp(0, 1)
 
 
-def Linf(eps: float) -> Ball:  # noqa: N802  a noun: it reads as the ball it makes
+def Linf(eps: float) -> Ball:  # noqa: N802  named like the ball it makes
     """The ball of the largest change to any pixel.
 
     >>> print(Linf(8 / 255))

@@ -1,13 +1,13 @@
-"""How much a file may ask for before it is read: the limits for files that may come from anybody, in one place.
+"""Limits for files from strangers: how much a file may hold before it is read.
 
-A packed file of a few kilobytes can ask for many gigabytes, and a header can claim any size. So what a file would take
-is compared with these limits before it is unpacked. They are far above what real files need.
+A packed file of a few kilobytes can unpack to many gigabytes, and a header can announce any size. So sizes are compared
+with these limits before anything is unpacked. Real files stay far below them.
 
-    PIXELS      of one picture, as it lies in the file and as it is resized
-    UNPACKED    bytes that any archive may unpack to, however small it is; a larger archive may grow TIMES its own size
-    TEXT        bytes of one json: a card, a description of a cell, an unpacked shard of records
+    PIXELS      of one picture, as stored and as resized
+    UNPACKED    bytes that any archive may unpack to; a larger archive may unpack to TIMES its own size
+    TEXT        bytes of one JSON text: a card, a description of a cell, an unpacked shard of records
     RECORDS     in one shard
-    WHOLE       no count and no sample id is as large: every whole number below it is a float too
+    WHOLE       counts and sample ids are smaller: below it every integer is exact as a float
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ def unpacked(size: int) -> int:
 
 
 def check_zip(file: BinaryIO, path: Path) -> None:
-    """What a zip says it holds; Python and torch read no more of a member than is said there. `file` is left at 0."""
+    """Refuse a zip whose header announces too much. Python and torch read no more than announced. Rewinds `file`."""
     size = file.seek(0, 2)
     with zipfile.ZipFile(file) as archive:
-        held = sum(member.file_size for member in archive.infolist())
+        unpacked_size = sum(member.file_size for member in archive.infolist())
     file.seek(0)
-    if held > unpacked(size):
-        raise too_large(path, size, held)
+    if unpacked_size > unpacked(size):
+        raise too_large(path, size, unpacked_size)
 
 
-def too_large(path: Path, size: int, held: int) -> BadInput:
+def too_large(path: Path, size: int, unpacked_size: int) -> BadInput:
     return BadInput(
-        f"{path} has {size:,} bytes and unpacks to {held:,} or more; at most {unpacked(size):,} are read. "
+        f"{path} has {size:,} bytes and unpacks to {unpacked_size:,} or more; at most {unpacked(size):,} are read. "
         "Use the file as it was published, or arrays as .npy files, which are not packed."
     )
 
 
 def read_text(path: Path) -> str:
-    """The text of a json file that may not be larger than TEXT; OSError and UnicodeDecodeError as ever."""
+    """The text of a JSON file of at most TEXT bytes. May raise OSError and UnicodeDecodeError."""
     with path.open("rb") as file:
         content = file.read(TEXT + 1)
     if len(content) > TEXT:
@@ -57,14 +57,14 @@ def read_text(path: Path) -> str:
 
 
 class Limited:
-    """A stream to read from, of which at most `most` bytes are given out; more is an error."""
+    """A stream that returns at most `most` bytes, and raises `error` if there are more."""
 
     def __init__(self, inner: BinaryIO, most: int, error: BadInput) -> None:
         self.inner, self.left, self.error = inner, most, error
 
     def read(self, size: int) -> bytes:
-        found = self.inner.read(min(size, self.left + 1))
-        self.left -= len(found)
+        content = self.inner.read(min(size, self.left + 1))
+        self.left -= len(content)
         if self.left < 0:
             raise self.error
-        return found
+        return content

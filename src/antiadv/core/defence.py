@@ -2,12 +2,12 @@
 
     g = Defence(f, **options)        images [N, C, H, W] in [0, 1] → scores [N, K]
 
-`forward` works under `no_grad` and `inference_mode`, and leaves the images, the base, the training flags and the
-global generators alone. Options are constructor arguments kept as attributes of the same name, so that a defence has
-the text form of every other configuration: `anti_adversary:steps=2,step_size=0.15`.
+`forward` works under `no_grad` and `inference_mode`. It does not change the images, the base, the training flags or the
+global random generators. Options are constructor arguments, kept as attributes of the same name. So a defence has a
+text form like every other configuration: `anti_adversary:steps=2,step_size=0.15`.
 
-A `Randomised` defence rolls dice at every call. They are handed in as `draws`, one key per image, by the oracle and
-the judge; a plain call `g(x)` makes fresh ones of its own.
+A `Randomised` defence uses random numbers at every call. The oracle and the judge pass them as `draws`, one key per
+image. A plain call `g(x)` uses new ones each time.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ from antiadv.core.draws import Draws
 from antiadv.core.errors import BadInput
 from antiadv.core.validation import check_base, check_float, check_shape, check_still
 
-LARGEST = torch.finfo(torch.float16).max  # of an option in pixels: beyond it images in 16 bits overflow
-TRANSFERS = ("transfer:attack=apgd", "transfer:attack=(apgd:loss=dlr,targets=9)")  # they need only the bare classifier
+LARGEST = torch.finfo(torch.float16).max  # value of an option in pixels: beyond it float16 images overflow
+TRANSFERS = ("transfer:attack=apgd", "transfer:attack=(apgd:loss=dlr,targets=9)")  # they query only the bare classifier
 
 
 class Defence(nn.Module, ABC):
-    """`edition` is raised by whoever changes results on purpose; it is part of every cell's key.
+    """A classifier in front of a classifier.
 
-    `adaptive` names the attacks that undo this defence, as specs: what the attack `adaptive` runs on it first.
+    `edition` is raised by 1 with every intended change of results; it is part of every cell's key. `adaptive` lists the
+    attacks against this defence, as specs: the attack `adaptive` runs them first.
     """
 
     edition: ClassVar[int] = 1
@@ -42,20 +43,20 @@ class Defence(nn.Module, ABC):
         check_base(base)
         super().__init__()
         self.base = base
-        self.training = False  # as the base; `train()` still reaches both
+        self.training = False  # like the base; `train()` still changes both
 
     @abstractmethod
     def forward(self, x: Tensor) -> Tensor: ...
 
     def surrogate(self, kappa: float = 3.0) -> nn.Module:
-        """A differentiable stand-in for an adaptive attacker, sharper for larger κ; by default the defence itself."""
+        """A differentiable surrogate for an adaptive attacker, sharper for larger κ; by default the defence itself."""
         return self
 
 
 class Randomised(Defence):
-    """A defence that rolls dice. An answer is a function of the image, its key and the options, and of nothing else.
+    """A defence with random numbers. An answer depends on the image, its key and the options only.
 
-    `adaptive` is run through `eot`, which averages over the dice; so it holds plain attacks here.
+    The attacks of `adaptive` are run through `eot`, which averages over the random numbers, so they are plain attacks.
     """
 
     randomised: ClassVar[bool] = True
@@ -65,7 +66,7 @@ class Randomised(Defence):
         check_float(x)
         check_still(self.base)
         if draws is None:
-            # the system's: copies of one network must not serve the same dice, nor anybody know them
+            # unpredictable: copies of a network must not use the same numbers, and an attacker must not know them
             draws = Draws.of(secrets.randbits(64), torch.arange(len(x), device=x.device))
         if len(draws) != len(x):
             raise BadInput(f"a randomised defence needs one key per image ({len(x)}); found {len(draws)}. Select them.")
@@ -75,22 +76,22 @@ class Randomised(Defence):
 
     @abstractmethod
     def answer(self, x: Tensor, draws: Draws) -> Tensor:
-        """The scores for these images under these dice."""
+        """The scores of these images with these random numbers."""
 
 
 def check_dice(model: nn.Module) -> None:
-    """Whether dice reach whatever rolls them: inside another module it would roll its own, others at every call."""
+    """Refuse a randomised defence inside another module: `draws` would not reach it, and calls would not repeat."""
     for outer in model.modules():
         for inner in outer.children():
             if isinstance(inner, Defence) and inner.randomised:
                 raise BadInput(
-                    "a defence that rolls dice must be the outermost, where they are handed in; "
+                    "a randomised defence must be the outermost module, because it is given its random numbers; "
                     f"found {type(inner).__name__} inside {type(outer).__name__}. {_outwards(inner, outer)}"
                 )
 
 
 def _outwards(inner: Defence, outer: nn.Module) -> str:
-    """What to do with a defence that rolls dice inside another module."""
+    """What to do about a randomised defence inside another module."""
     if not isinstance(outer, Defence):
         return "Put it in front of that."
     if outer.randomised:
@@ -99,5 +100,5 @@ def _outwards(inner: Defence, outer: nn.Module) -> str:
 
 
 def base_of(model: nn.Module) -> nn.Module:
-    """The bare classifier under a defence; a classifier without one is its own base."""
+    """The bare classifier inside a defence; a classifier without a defence is its own base."""
     return base_of(model.base) if isinstance(model, Defence) else model

@@ -1,6 +1,6 @@
-"""Old names of arguments, which work with a warning for one release.
+"""Old names of arguments, accepted with a warning for one release.
 
-@renamed(world="resources")     a call with `world=…` is answered as one with `resources=…`
+@renamed(world="resources")     `world=…` is passed on as `resources=…`
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ R = TypeVar("R")
 
 
 def renamed(**names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Accept the old name of each of these arguments; the value is its new name."""
+    """Accept old names of arguments: `renamed(old="new")`."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         @functools.wraps(function)

@@ -1,15 +1,15 @@
-"""Stateless dice, keyed by sample: a number depends on (seed, sample, fold, position) and on nothing else.
+"""Random numbers without state, keyed by sample: each depends on (seed, sample, fold, position) and on nothing else.
 
     key      k = mix(mix(sample·φ + seed) + φ)               one 64-bit key per sample
     fold     k' = mix(k ⊕ mix(t·φ + β))                      the key of step t
     bits     b_j = mix(k + j·φ),  j = 1, 2, …                SplitMix64's output function over a counter
 
-so batch size, order, early stopping, sharding and resumption cannot change a draw. Each 64-bit word gives two
-32-bit halves, hence two numbers. The same bits on every device; normals agree to the last place of `erfinv`.
+So results do not depend on batch size, order, early stopping, sharding or resumption. Each 64-bit word gives two
+numbers. The bits are the same on every device; normals agree to the last digit of `erfinv`.
 
 Notation:   φ → `_PHI` (2⁶⁴ / golden ratio), mix → `_mix_` (Steele, Lea, Flood, OOPSLA 2014).
-Cost:       on a CPU under a twentieth of a compact network's forward, in blocks that fit its cache (by test); on
-            CUDA one kernel a request (`draws_cuda.py`).
+Cost:       on a CPU less than a twentieth of a compact network's forward pass (by test); on CUDA one kernel per request
+            (`draws_cuda.py`).
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _PHI = _signed(0x9E3779B97F4A7C15)
 _BETA = _signed(0x94D049BB133111EB)
 _MIX_1 = _signed(0xBF58476D1CE4E5B9)
 _MIX_2 = _signed(0x94D049BB133111EB)
-_BLOCK = 1 << 15  # words hashed at a time on a CPU: 256 KiB, inside the second-level cache
+_BLOCK = 1 << 15  # 64-bit words hashed at a time on a CPU: 256 KiB fit the second-level cache
 
 
 def _mix_(z: Tensor) -> Tensor:
-    """SplitMix64's output function, in place; int64 arithmetic wraps, and masks make the shifts logical."""
+    """SplitMix64's output function, in place. int64 arithmetic wraps; the masks make the shifts logical."""
     z ^= (z >> 30) & ((1 << 34) - 1)
     z *= _MIX_1
     z ^= (z >> 27) & ((1 << 37) - 1)
@@ -44,22 +44,22 @@ def _mix_(z: Tensor) -> Tensor:
 
 
 def _mix(word: int) -> int:
-    """The same for one word on the host, so that no step has to send its number to the device."""
+    """The same for one word on the host, so that the number of a step need not go to the device."""
     word = (word ^ word >> 30) * 0xBF58476D1CE4E5B9 % (1 << 64)
     word = (word ^ word >> 27) * 0x94D049BB133111EB % (1 << 64)
     return word ^ word >> 31
 
 
 class Draws:
-    """One key per sample. `draws[rows]` selects, `draws.fold(t)` moves on, the rest turns keys into numbers."""
+    """One key per sample. `draws[rows]` selects samples, `draws.fold(t)` is for step t, the rest returns numbers."""
 
     def __init__(self, keys: Tensor) -> None:
         self.keys = keys
 
     @classmethod
     def of(cls, seed: int, ids: Tensor) -> Draws:
-        """The dice of these samples: `ids` are their stable numbers in the data set, not their places in a batch."""
-        seed = _signed(int(seed) % (1 << 64))  # a number of numpy has no more digits than that
+        """The keys of these samples. `ids` are their numbers in the data set, not their places in a batch."""
+        seed = _signed(int(seed) % (1 << 64))  # a numpy integer would overflow
         return cls(_mix_(_mix_(ids.long() * _PHI + seed) + _PHI))
 
     def __len__(self) -> int:
@@ -69,7 +69,7 @@ class Draws:
         return Draws(self.keys[rows])
 
     def fold(self, step: int | Tensor) -> Draws:
-        """The dice of a step: the same step for all, or one number per sample."""
+        """The keys of a step: one step for all samples, or one per sample."""
         fused = draws_cuda.serves(self.keys)
         if isinstance(step, int):
             word = _signed(_mix((step * _PHI + _BETA) % (1 << 64)))
@@ -78,7 +78,7 @@ class Draws:
         return Draws(draws_cuda.fold(self.keys, t) if fused else _mix_(self.keys ^ _mix_(t * _PHI + _BETA)))
 
     def repeat(self, times: int, first: int = 0) -> Draws:
-        """`times` dice per sample, sample by sample: those of `fold(first)`, `fold(first + 1)`, … in one go."""
+        """`times` keys per sample, sample by sample: those of `fold(first)`, `fold(first + 1)`, …"""
         each = torch.arange(first, first + times, device=self.keys.device)
         return Draws(Draws(self.keys[:, None]).fold(each).keys.flatten())
 
@@ -95,11 +95,11 @@ class Draws:
         return self._numbers("signs", shape)
 
     def below(self, bound: int, *shape: int) -> Tensor:
-        """Whole numbers 0 … bound−1, `[N, *shape]`."""
+        """Integers 0 … bound−1, `[N, *shape]`."""
         return (self.uniform(*shape) * bound).long().clamp_max(bound - 1)  # float32 may round up to `bound`
 
     def _numbers(self, kind: str, shape: tuple[int, ...]) -> Tensor:
-        """32-bit halves of the hashed counter, turned into numbers; block by block on a CPU."""
+        """The 32-bit halves of the hashed counter as numbers; block by block on a CPU."""
         count = math.prod(shape)
         if count == 0 or len(self) == 0:
             return torch.zeros((len(self), *shape), device=self.keys.device)
@@ -108,8 +108,8 @@ class Draws:
         if draws_cuda.serves(self.keys):
             return draws_cuda.numbers(kind, self.keys, counter)[:, :count].reshape(len(self), *shape)
         size = max(1, _BLOCK // words) if self.keys.device.type == "cpu" else len(self)
-        turn = _TURNS[kind]
-        parts = [turn(_mix_(k[:, None] + counter).view(torch.int32)[:, :count]) for k in self.keys.split(size)]
+        convert = _CONVERT[kind]
+        parts = [convert(_mix_(k[:, None] + counter).view(torch.int32)[:, :count]) for k in self.keys.split(size)]
         return (parts[0] if len(parts) == 1 else torch.cat(parts)).reshape(len(self), *shape)
 
 
@@ -126,4 +126,4 @@ def _signs(h: Tensor) -> Tensor:
     return ((h >> 31) * 2 + 1).to(torch.float32).neg_()
 
 
-_TURNS = {"uniform": _uniform, "normal": _normal, "signs": _signs}
+_CONVERT = {"uniform": _uniform, "normal": _normal, "signs": _signs}

@@ -1,11 +1,11 @@
-"""The dice of `draws.py` on CUDA, one kernel a request, where the plain way needs twenty.
+"""The random numbers of `draws.py` on CUDA: one kernel per request, instead of twenty.
 
     fold(k, t)            mix(k ⊕ mix(t·φ + β))                             a key and a step, both 64-bit words
-    step(k, w)            mix(k ⊕ w)                                        w = mix(t·φ + β), known to the host
-    numbers(kind, k, c)   mix(k + c), and of its two halves two float32     c = j·φ, the counter
+    step(k, w)            mix(k ⊕ w)                                        w = mix(t·φ + β), computed on the host
+    numbers(kind, k, c)   mix(k + c), and its two halves as float32         c = j·φ, the counter
 
-PyTorch compiles these few lines for the device at their first use, by NVRTC, which its CUDA builds bring along. Where
-that fails, `ready` says so and the plain operations serve: they give the same bits.
+Torch compiles the kernels for the device at their first use, with NVRTC, which is part of its CUDA builds. If that
+fails, `ready` is False and the plain operations are used. They give the same bits.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
+
+from antiadv.core import torch_private
 
 _MIX = """
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
@@ -40,8 +42,8 @@ template <typename T> T antiadv_step(T key, T word) {{
 }}
 """
 
-# of a 32-bit half h, the number as a float32; the same arithmetic as in draws.py
-_TURNS = {
+# a 32-bit half h as a float32 number: the same arithmetic as in draws.py
+_CONVERT = {
     "uniform": "(float)(h >> 8) * 5.9604644775390625e-8f",
     "normal": "erfinvf((float)(h >> 8) * 1.1920928955078125e-7f - 0.999999940395355224609375f) * 1.4142135623730951f",
     "signs": "((int)h < 0 ? 1.0f : -1.0f)",
@@ -54,9 +56,9 @@ template <typename T> T antiadv_{kind}(T key, T counter) {{
     unsigned long long z = (unsigned long long)key + (unsigned long long)counter;
     {_MIX}
     unsigned int h = (unsigned int)z;
-    unsigned long long low = (unsigned int)__float_as_int({_TURNS[kind]});
+    unsigned long long low = (unsigned int)__float_as_int({_CONVERT[kind]});
     h = (unsigned int)(z >> 32);
-    unsigned long long high = (unsigned int)__float_as_int({_TURNS[kind]});
+    unsigned long long high = (unsigned int)__float_as_int({_CONVERT[kind]});
     return (T)(high << 32 | low);
 }}
 """
@@ -64,27 +66,25 @@ template <typename T> T antiadv_{kind}(T key, T counter) {{
 
 @functools.cache
 def _compiled(code: str, **scalars: int) -> Callable[..., Tensor]:
-    from torch.cuda.jiterator import _create_jit_fn  # in beta, hence the fallback
-
-    return _create_jit_fn(code, **scalars)
+    return torch_private.cuda_kernel(code, **scalars)
 
 
 @functools.cache
 def ready() -> bool:
-    """Whether this machine can compile them."""
+    """Whether this machine can compile the kernels."""
     try:
         one = torch.ones(1, dtype=torch.int64, device="cuda")
-        for code in (_FOLD, *map(_numbers_code, _TURNS)):
+        for code in (_FOLD, *map(_numbers_code, _CONVERT)):
             _compiled(code)(one, one)
         step(one, 1)
         torch.cuda.synchronize()
-    except Exception:  # whatever the compiler raises: there is another way
+    except Exception:  # of any kind: the plain operations are used
         return False
     return True
 
 
 def serves(keys: Tensor) -> bool:
-    """Whether these keys are to be met here: on CUDA, and not while a compiler traces, which fuses by itself."""
+    """Whether to use the kernels: on CUDA, and not while torch.compile traces, which fuses operations itself."""
     return keys.is_cuda and not torch.compiler.is_compiling() and ready()
 
 
@@ -97,5 +97,5 @@ def step(keys: Tensor, word: int) -> Tensor:
 
 
 def numbers(kind: str, keys: Tensor, counter: Tensor) -> Tensor:
-    """float32, two for each word of the counter: `[N, 2·words]`."""
+    """float32 numbers, two per word of the counter: `[N, 2·words]`."""
     return _compiled(_numbers_code(kind))(keys[:, None], counter).view(torch.float32)

@@ -1,12 +1,12 @@
-"""The engine: how a request becomes passes. The oracle asks one, and so does the judge; attacks know of none.
+"""The engine: how a request becomes passes. The oracle and the judge use one; attacks do not see it.
 
-    Engine    scores, a gradient or a Jacobian of any number of images
-    Eager     the plain one: micro-batches through the module as it stands
-    answer    s                               one forward pass of one micro-batch
-    slope     s, ∂ Σ loss(s, y, …) / ∂z       and one backward pass
-    slopes    s, ∂ s / ∂z    [N, K, …]        and one for each class
+    Engine                scores, a gradient or a Jacobian of any number of images
+    Eager                 the plain engine: micro-batches through the module as it is
+    answer                s                               one forward pass of one micro-batch
+    scores_and_gradient   s, ∂ Σ loss(s, y, …) / ∂z       and one backward pass
+    scores_and_jacobian   s, ∂ s / ∂z    [N, K, …]        and one backward pass per class
 
-Samples stand alone, so a request may be cut anywhere. Faster engines are in `engine/fast.py`.
+Samples are independent, so a request may be cut anywhere. The faster engine is in `engine/fast.py`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from antiadv.core.validation import check_shape, check_slope, require_gradient
 
 
 class Engine(Protocol):
-    """See the head of this file. `draws`, one key per image, are the dice of a randomised model, cut with z."""
+    """See the head of this file. `draws`, one key per image, are the random numbers of a randomised model."""
 
     def scores(self, model: nn.Module, z: Tensor, *, draws: Draws | None = None) -> Tensor: ...
 
@@ -35,13 +35,13 @@ class Engine(Protocol):
     def jacobian(self, model: nn.Module, z: Tensor, *, draws: Draws | None = None) -> tuple[Tensor, Tensor]: ...
 
     def judge(self, model: nn.Module) -> Engine:
-        """The engine the judge looks at this model through, plain float32; itself, if it asks it so."""
+        """The engine that the judge uses for this model: plain float32. This engine itself, if it is one."""
         ...
 
 
 @dataclass(frozen=True)
 class Eager:
-    """Micro-batches of at most `batch` images through the module as it stands."""
+    """Micro-batches of at most `batch` images through the module as it is."""
 
     batch: int = 256
 
@@ -72,7 +72,7 @@ class Eager:
 
 
 def answer(model: nn.Module, z: Tensor, draws: Draws | None) -> Tensor:
-    """One forward pass of one micro-batch: what engines are made of, with the two below."""
+    """One forward pass of one micro-batch."""
     with guarded(model, z.device):
         s: Tensor = model(z) if draws is None else model(z, draws)
     check_shape(s, z)
@@ -82,11 +82,12 @@ def answer(model: nn.Module, z: Tensor, draws: Draws | None) -> Tensor:
 def scores_and_gradient(
     model: nn.Module, z: Tensor, draws: Draws | None, loss: Loss, *targets: Tensor
 ) -> tuple[Tensor, Tensor]:
+    """One forward and one backward pass."""
     with torch.inference_mode(False), torch.enable_grad():
         z = z.clone().requires_grad_()
         s = answer(model, z, draws)
         check_slope(s)
-        total = loss(s, *targets).sum()  # the only sum over samples in the house
+        total = loss(s, *targets).sum()  # samples are independent, so each one gets its own gradient
         (g,) = torch.autograd.grad(total, z, allow_unused=True)
     return s.detach(), require_gradient(g)
 
@@ -97,7 +98,7 @@ def scores_and_jacobian(model: nn.Module, z: Tensor, draws: Draws | None) -> tup
         z = z.clone().requires_grad_()
         s = answer(model, z, draws)
         check_slope(s)
-        each = s.sum(0).unbind()  # samples stand alone, so ∂ Σ_n s_nk / ∂z_n is sample n's own gradient
+        each = s.sum(0).unbind()  # samples are independent, so ∂ Σ_n s_nk / ∂z_n is sample n's own gradient
         rows = [torch.autograd.grad(e, z, retain_graph=e is not each[-1], allow_unused=True)[0] for e in each]
     return s.detach(), torch.stack([require_gradient(row) for row in rows], 1)
 

@@ -1,12 +1,12 @@
 """The exception tree. Everything raised on purpose derives from `AntiadvError`.
 
     AntiadvError
-    ├── BadInput          images outside [0, 1], wrong shape, probabilities where logits are due, a wrong file
+    ├── BadInput          images outside [0, 1], wrong shape, probabilities instead of logits, a wrong file
     ├── BadSpec           unknown name or option; lists the known ones, nearest first
     ├── AccessDenied      the threat model does not grant this
     ├── BudgetSpent       more queries than the threat allows
-    ├── StoreMismatch     a file of the store is unreadable, truncated, edited, foreign or of another FORMAT, or the
-    │                     network behind it has changed
+    ├── StoreMismatch     a file of the store is unreadable, truncated, edited, foreign or of another FORMAT, or its
+    │                     network has changed
     ├── StoreUnwritable   the disk is full, or the folder cannot be written
     ├── MissingExtra      an optional dependency is not installed; names the extra
     ├── Unfinished        some shards of an evaluation could not be done; names them, the others are stored
@@ -28,7 +28,7 @@ class AntiadvError(Exception):
 
 
 class BadInput(AntiadvError, ValueError):
-    """Something handed in cannot be used as it is."""
+    """An argument or a file cannot be used."""
 
 
 class BadSpec(AntiadvError, ValueError):
@@ -40,7 +40,7 @@ class AccessDenied(AntiadvError, PermissionError):
 
 
 class BudgetSpent(AntiadvError):
-    """The attack asked more queries than its threat model grants."""
+    """The attack sent more queries than its threat model grants."""
 
 
 class StoreMismatch(AntiadvError):
@@ -48,7 +48,7 @@ class StoreMismatch(AntiadvError):
 
 
 class StoreUnwritable(AntiadvError, OSError):
-    """The store could not be written; what it held before is whole."""
+    """The store could not be written; its earlier files are complete."""
 
 
 class MissingExtra(AntiadvError, ImportError):
@@ -65,9 +65,9 @@ class Unfinished(AntiadvError):
 class Interrupted(AntiadvError):
     """The classifier, or the attack, failed in the middle of `antiadv.attack`; its own error is the `__cause__`.
 
-    `images` are the best found so far, the clean ones where nothing was found. `outcome` is an `Outcome` of the samples
-    that the judge found broken by them; it is None where the classifier did not answer the judge either. `unknown` are
-    the numbers of all other samples: their search was not over, so they count neither as broken nor as robust.
+    `images` are the best so far, the clean ones where nothing was found. `outcome` is an `Outcome` of the samples that
+    these images break, according to the judge; None if the classifier failed for the judge too. `unknown` holds the
+    numbers of all other samples: their search did not end, so they count neither as broken nor as robust.
     """
 
     def __init__(self, sentence: str, images: Tensor, outcome: Any, unknown: list[int]) -> None:
@@ -76,7 +76,7 @@ class Interrupted(AntiadvError):
 
 
 def first_line(error: BaseException) -> str:
-    """An error of somebody else's, in one line.
+    """An error of other code, in one line.
 
     >>> first_line(KeyError("mine")), first_line(RuntimeError("one\\ntwo"))
     ("KeyError: 'mine'", 'RuntimeError: one')
@@ -85,7 +85,7 @@ def first_line(error: BaseException) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """What a reader of files says is wrong, short enough for a sentence.
+    """The message of an error, short enough for a sentence.
 
     >>> reason(ValueError("no header\\nat byte 3")), reason(EOFError())
     ('no header', 'EOFError')

@@ -1,10 +1,10 @@
-"""A file is whole or absent: it is written beside its place and renamed into it.
+"""Atomic writes: a file is complete or absent. It is written under another name and then renamed.
 
-with beside(path) as part:      write to `part`; at the end it is `path`, and where that fails nothing is left of it
-sweep(folder)                   remove the parts that killed writers left
+    with beside(path) as part:      write to `part`; at the end it becomes `path`. After a failure nothing is left of it
+    sweep(folder)                   remove the parts that killed writers left
 
-A writer that is killed leaves its part. The name of a part says which process writes it, so that the next writer in the
-same folder can tell that this process is gone, and removes it.
+The name of a part says which process writes it. So the next writer in the same folder can see that the process is gone,
+and removes the part.
 """
 
 from __future__ import annotations
@@ -21,58 +21,58 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _PART = re.compile(r"\..+\.(?:([0-9a-f]{8})-(\d+)-)?[0-9a-f]{32}\.tmp")
-OLD = 3600.0  # seconds: nobody takes so long between opening and renaming
+ABANDONED_AFTER_SECONDS = 3600.0  # no writer needs that long
 
 
 @contextlib.contextmanager
 def beside(path: Path) -> Iterator[Path]:
-    """Folders on the way are made; no two writers have one `part`."""
+    """Write to the yielded path; at the end it is renamed to `path`. Makes missing folders."""
     path.parent.mkdir(parents=True, exist_ok=True)
     sweep(path.parent)
-    part = path.with_name(f".{path.name}.{_here()}-{os.getpid()}-{uuid.uuid4().hex}.tmp")
+    part = path.with_name(f".{path.name}.{_machine()}-{os.getpid()}-{uuid.uuid4().hex}.tmp")
     try:
         yield part
         part.replace(path)
     finally:
-        with contextlib.suppress(OSError):  # it is the first that is told
+        with contextlib.suppress(OSError):  # keep the first error
             part.unlink()
 
 
 def sweep(folder: Path) -> None:
-    """Remove the parts whose writer is gone: its process has ended here, or it began more than an hour ago."""
+    """Remove the parts of writers that ended on this machine, or that began more than an hour ago."""
     with contextlib.suppress(OSError):
         for path in folder.iterdir():
             match = _PART.fullmatch(path.name)
-            if match is not None and _left(path, match[1], match[2]):
+            if match is not None and _abandoned(path, match[1], match[2]):
                 path.unlink(missing_ok=True)
 
 
-def _left(part: Path, where: str | None, pid: str | None) -> bool:
-    if where == _here() and pid is not None and not _runs(int(pid)):
+def _abandoned(part: Path, machine: str | None, pid: str | None) -> bool:
+    if machine == _machine() and pid is not None and not _runs(int(pid)):
         return True
     with contextlib.suppress(OSError):
-        return time.time() - part.stat().st_mtime > OLD
+        return time.time() - part.stat().st_mtime > ABANDONED_AFTER_SECONDS
     return False
 
 
 def _runs(pid: int) -> bool:
     if os.name != "posix":
-        return True  # there a signal 0 is no question
+        return True  # signal 0 is a real signal there
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
         return False
-    except OSError:  # it runs, and is somebody else's
+    except OSError:  # it runs, as another user
         return True
     return True
 
 
 @functools.cache
-def _here() -> str:
-    """Eight digits for where process ids mean the same: this machine since it was started, and this container."""
-    said = [socket.gethostname()]
+def _machine() -> str:
+    """Eight digits for the place where process ids are unique: this boot of this machine, and this container."""
+    facts = [socket.gethostname()]
     with contextlib.suppress(OSError):
-        said.append(Path("/proc/sys/kernel/random/boot_id").read_text())
+        facts.append(Path("/proc/sys/kernel/random/boot_id").read_text())
     with contextlib.suppress(OSError):
-        said.append(str(Path("/proc/self/ns/pid").readlink()))
-    return hashlib.sha256("\n".join(said).encode()).hexdigest()[:8]
+        facts.append(str(Path("/proc/self/ns/pid").readlink()))
+    return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:8]

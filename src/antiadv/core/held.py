@@ -1,12 +1,12 @@
-"""What searches have found so far, within reach of whoever has to end an attack early.
+"""The images that searches have found so far, for the case that an attack ends early.
 
-    with holding() as held: …     a search that begins inside says where its images are
+    with holding() as held: …     searches that begin in the block register themselves
     held.images(x)                the best image of each sample so far; x where there is none
     held.ledgers                  what the samples have spent so far
 
-A remote or flaky classifier may fail at any answer. The images found before are then in the hands of a search that
-never returns. A search calls `oracle.hold(self)` when it begins, once, and offers `found()`. It is held weakly: one
-that ended has handed its images on. Nothing is looked up or copied before something fails.
+A remote or flaky classifier may fail at any answer, and then the search never returns its images. So a search calls
+`oracle.hold(self)` once, when it begins, and has a method `found()`. The reference is weak: a search that ended has
+returned its images. Nothing is read or copied before a failure.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from antiadv.core.ledger import Ledger
 
 
 class Search(Protocol):
-    """What is held: an attack's state from step to step, such as `Survivors` or `Closest`."""
+    """The state of an attack from step to step, such as `Survivors` or `Closest`."""
 
     def found(self) -> Tensor:
-        """The best image of each of its samples so far, in their order; the clean image where there is none."""
+        """The best image of each sample so far, in their order; the clean image where nothing was found."""
 
 
 class Held:
-    """See the head of this file. The rows of a search are the places of its samples in the whole batch."""
+    """See the head of this file. The rows of a search are the places of its samples in the complete batch."""
 
     def __init__(self) -> None:
-        self.ledgers: list[Ledger] = []  # one for each search of the whole, in their order
-        self.returned: list[tuple[Tensor, Tensor]] = []  # rows, and the images of searches that are over
+        self.ledgers: list[Ledger] = []  # one for each search of the complete batch, in their order
+        self.returned: list[tuple[Tensor, Tensor]] = []  # rows and images of searches that ended
         self._searches: list[tuple[Tensor, weakref.ref[Search]]] = []
 
     def add(self, rows: Tensor, search: Search, ledger: Ledger) -> None:
@@ -45,7 +45,7 @@ class Held:
             self.ledgers.append(ledger)
 
     def images(self, x: Tensor) -> Tensor:
-        """Of searches inside each other the outer has the last word, where it has any: it keeps only what fooled."""
+        """For nested searches the images of the outer one win, where it has any: it keeps only successes."""
         z = x.clone()
         for rows, images in self.returned:
             z[rows.to(z.device)] = images.detach().to(z)
@@ -53,10 +53,9 @@ class Held:
             search = held()
             if search is None:
                 continue
-            found = search.found().detach().to(z)
-            there = rows.to(z.device)
-            moved = (found != x[there]).flatten(1).any(1)
-            z[there[moved]] = found[moved]
+            best, places = search.found().detach().to(z), rows.to(z.device)
+            moved = (best != x[places]).flatten(1).any(1)
+            z[places[moved]] = best[moved]
         return torch.where(z.isfinite(), z, x)
 
 
@@ -65,6 +64,7 @@ _HELD: ContextVar[Held | None] = ContextVar("held", default=None)
 
 @contextlib.contextmanager
 def holding() -> Iterator[Held]:
+    """Collect the searches that begin in this block."""
     held = Held()
     before = _HELD.set(held)
     try:
@@ -74,7 +74,7 @@ def holding() -> Iterator[Held]:
 
 
 def hold(rows: Tensor, search: Search, ledger: Ledger) -> None:
-    """Nothing where nobody asked."""
+    """Register a search with the innermost `holding` block; without one, do nothing."""
     held = _HELD.get()
     if held is not None:
         held.add(rows, search, ledger)

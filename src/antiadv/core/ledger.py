@@ -1,13 +1,13 @@
 """The ledger: what each sample has spent. Oracles write it; records and receipts quote it.
 
-    queries     images sent to the classifier                                                               [N]
-    gradients   backward passes made for them: one for a gradient, one per class for a Jacobian             [N]
-    zeros       of these, how many gradients were exactly zero: a sign of masking, for the report           [N]
-    checks      images that the judge's answer was given for in the middle of a search: `Oracle.exactly`    [N]
-    unsound     answers with NaN or infinity in them, scores or gradients: a shard that has any fails       [N]
+    queries     images sent to the classifier                                                       [N]
+    gradients   backward passes for them: one for a gradient, one per class for a Jacobian          [N]
+    zeros       how many gradients were exactly zero: a sign of masking, for the report             [N]
+    checks      images that the judge was asked about during a search (`confirm.py`)                [N]
+    unsound     answers with NaN or infinity, in scores or gradients: the shard then fails          [N]
 
-Kept on the host, so that budgets are exact without asking the device. What only the device knows (`zeros`, `unsound`)
-is noted there and read later, so that no attack waits for it.
+It is kept on the host, so that budgets are exact without a wait for the device. `zeros` and `unsound` are noted on the
+device and read later, so that no attack waits for them.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from torch import Tensor
 
 from antiadv.core.errors import BudgetSpent
 
-NOTES = 1024  # kept before they are added up
+NOTES_KEPT = 1024  # before they are added up
 
 
 class _Notes:
-    """How often something was true of each row, noted on the device and added up on the host when it is asked for."""
+    """How often something was true for each row: noted on the device, and added up on the host when asked for."""
 
     def __init__(self, samples: int) -> None:
         self._counts = torch.zeros(samples, dtype=torch.int64)
-        self._noted: list[tuple[Tensor, Tensor]] = []  # rows, on the host, and whether it was true, on the device
+        self._noted: list[tuple[Tensor, Tensor]] = []  # rows on the host, and whether it was true, on the device
 
     def add(self, rows: Tensor, true: Tensor) -> None:
         self._noted.append((rows, true))
-        if len(self._noted) >= NOTES:
+        if len(self._noted) >= NOTES_KEPT:
             self.counts()
 
     def counts(self) -> Tensor:
         if self._noted:
-            true = torch.cat([t for _, t in self._noted]).cpu()  # the one time the device is waited for
+            true = torch.cat([t for _, t in self._noted]).cpu()  # the only wait for the device
             rows = torch.cat([r for r, _ in self._noted])
             self._counts += torch.bincount(rows[true], minlength=len(self._counts))
             self._noted.clear()
@@ -42,10 +42,10 @@ class _Notes:
 
 
 class Ledger:
-    """See the head of this file. `budget` is in queries, the same for every sample; without one there is no limit.
+    """See the head of this file. `budget` is in queries per sample; None means no limit.
 
-    `above` is a ledger and this one's rows in it, for a model beside the one under attack: what is unsound is noted
-    there, since it spoils the same search.
+    The ledger of a model that the attacker owns has a parent: the ledger of the model under attack, and the rows in it
+    (`above`). Unsound answers are noted there, because they spoil the same search.
     """
 
     def __init__(self, samples: int, budget: int | None = None, above: tuple[Ledger, Tensor] | None = None) -> None:
@@ -64,27 +64,27 @@ class Ledger:
         return self._unsound.counts()
 
     def note_zeros(self, rows: Tensor, still: Tensor) -> None:
-        """Which of these rows' gradients vanished."""
+        """Note for which rows the gradient was zero (`still`)."""
         self._zeros.add(rows, still)
 
     def note_unsound(self, rows: Tensor, unsound: Tensor) -> None:
-        """Which of these rows' answers had NaN or infinity in them."""
+        """Note for which rows the answer had NaN or infinity."""
         if self._above is None:
             self._unsound.add(rows, unsound)
         else:
-            ledger, its = self._above
-            ledger.note_unsound(its[rows], unsound)
+            parent, its_rows = self._above
+            parent.note_unsound(its_rows[rows], unsound)
 
     def replace(self, rows: Tensor, other: Ledger) -> None:
-        """These rows as another ledger of the same samples has them."""
+        """Take these rows from another ledger of the same samples."""
         for name in ("queries", "gradients", "checks"):
             getattr(self, name)[rows] = getattr(other, name)[rows]
         self.zeros[rows] = other.zeros[rows]
 
     def charge(self, rows: Tensor, each: int, *, gradient: bool = False) -> None:
-        """Charge `each` queries to every row, or nothing at all if one of them cannot pay."""
+        """Charge `each` queries to every row; nothing is charged if one row would exceed its budget."""
         cost = torch.full_like(rows, each)
-        self.queries.index_add_(0, rows, cost)  # a row named twice pays twice
+        self.queries.index_add_(0, rows, cost)  # a row that is named twice is charged twice
         if self.budget is not None and len(rows):
             most = int(self.queries.index_select(0, rows).max())
             if most > self.budget:
@@ -97,14 +97,14 @@ class Ledger:
             self.gradients.index_add_(0, rows, cost)
 
     def check(self, rows: Tensor, each: int) -> None:
-        """Write down `each` exact answers for every row, or nothing at all if one of them has sent fewer images."""
+        """Count `each` confirmed answers for every row; an error if a row has sent fewer images than that."""
         count = torch.full_like(rows, each)
         self.checks.index_add_(0, rows, count)
-        told, sent = (kept.index_select(0, rows) for kept in (self.checks, self.queries))
-        over = int((told - sent).argmax())
-        if told[over] > sent[over]:
+        confirmed, sent = (kept.index_select(0, rows) for kept in (self.checks, self.queries))
+        over = int((confirmed - sent).argmax())
+        if confirmed[over] > sent[over]:
             self.checks.index_add_(0, rows, count, alpha=-1)
             raise BudgetSpent(
-                f"exact answers are for images that were sent before; {told[over]} were asked for a sample of which "
-                f"{sent[over]} images were sent. Send an image first."
+                f"only images that were sent before are confirmed; {confirmed[over]} answers were asked for a sample "
+                f"with {sent[over]} images sent. Send an image first."
             )

@@ -1,12 +1,13 @@
-"""Per-sample losses on scores s `[N, K]`: each returns `[N]`, nothing is reduced over the batch.
+"""Per-sample losses on scores s `[N, K]`: each returns `[N]`, without a reduction over the batch.
 
     ce(s, y)       −log softmax(s)_y                                          rises as y loses confidence
     margin(s, y)   s_y − max_{k≠y} s_k                                        its sign is the decision
     dlr(s, y)      −margin(s, y) / (s_(1) − s_(3) + 1e-12)                    scale-free; (j) is the j-th largest
     gap(s, y, t)   s_t − s_y                                                  t overtakes y where it turns positive
-    dlr_to(s, y, t), ce_to(s, y, t)                                           rise as t gains on y; see there
+    dlr_to(s, y, t), ce_to(s, y, t)                                           rise as t gains on y
 
-An attack hands one of these to `oracle.gradient(z, loss, y)`; the extra tensors are cut into micro-batches with z.
+An attack passes one of these to `oracle.gradient(z, loss, y)`. The tensors after `loss` are cut into micro-batches like
+z.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def rival(s: Tensor, y: Tensor) -> Tensor:
 
 
 def dlr(s: Tensor, y: Tensor) -> Tensor:
-    """Needs three classes; of two only the margin is left, since margin / (s_(1) − s_(2)) would be ±1 everywhere."""
+    """Needs three classes. With two it is −margin, since margin / (s_(1) − s_(2)) would be ±1 everywhere."""
     if s.shape[1] < 3:
         return -margin(s, y)
     top = s.topk(3, dim=1).values
@@ -55,7 +56,7 @@ def dlr_to(s: Tensor, y: Tensor, t: Tensor) -> Tensor:
 
 
 def dlr_lead(s: Tensor, y: Tensor) -> Tensor:
-    """`dlr` with the denominator of `dlr_to`: for an attacker who wants y, since `dlr` is flat where y is third."""
+    """`dlr` with the denominator of `dlr_to`, for targeted attacks: `dlr` is constant where y is third."""
     return dlr_to(s, y, rival(s, y))
 
 
@@ -64,7 +65,7 @@ def ce_to(s: Tensor, y: Tensor, t: Tensor) -> Tensor:
 
 
 def negated(loss: Loss) -> Loss:
-    """The same loss, downhill: for an attacker who wants the class y rather than to leave it."""
+    """−loss, for targeted attacks."""
     return _NEGATED.setdefault(loss, _Negated(loss))
 
 
@@ -76,4 +77,4 @@ class _Negated:
         return -self.loss(s, *targets)
 
 
-_NEGATED: dict[Loss, Loss] = {}  # one object per loss, so that a compiled graph can be found again by its loss
+_NEGATED: dict[Loss, Loss] = {}  # one object per loss: graphs are cached by loss

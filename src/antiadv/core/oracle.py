@@ -1,30 +1,25 @@
-"""The oracle: all an attack ever holds of the model. It grants what the threat grants, and writes the bill.
+"""The oracle: the only access that an attack has to the model. It grants what the threat grants, and counts queries.
 
     labels(z)                 [N]       the predicted classes
     scores(z)                 [N, K]    all scores
     gradient(z, loss, y, …)   s, ∂ Σ loss(s, y, …) / ∂z       per sample, since loss is [N]
     jacobian(z)               s, ∂ s / ∂z    [N, K, …]        one query, and one gradient per class
     open()                    the classifier itself
-    exactly(z)                the answer to images sent before, scores or labels, to the last digit: see below
-    refuse(z), refused(z)     a search knows of these images that they do not fool;  [N]  whether it said so of these
+    confirm(z)                the judge's answer to images that were sent before (`confirm.py`)
+    mark_rejected(z)          record images that the judge rejected; was_rejected(z) [N] asks for them
     left()                    [N]       queries left, per sample
-    hold(search)              a search says where its images are, in case the model fails: see `held.py`
+    hold(search)              make the images of a search readable if the model fails (`held.py`)
 
-Every image sent is charged to its sample before the model runs; more than the threat grants raises `AccessDenied`,
-more than the budget `BudgetSpent`, and nothing is run or charged then. `oracle[rows]` is the same model and the same
-ledger for those samples. Where z holds k candidates a sample (sample by sample, `len(z) = k · len(oracle)`), each is
-charged. How a request is cut into passes is the engine's business (`engine.py`): attacks know of no batch size.
+Every image is charged to its sample before the model runs. More than the threat grants raises `AccessDenied`, more than
+the budget raises `BudgetSpent`; then nothing is run or charged. `oracle[rows]` is the same model and ledger for some of
+the samples. z may hold k candidates per sample (sample by sample, `len(z) = k · len(oracle)`); each is charged. The
+engine cuts a request into passes (`engine.py`), so attacks know no batch size.
 
-An engine may answer in fewer digits than the judge looks with, and an attack that ends at the first image that fools
-ends where the digits matter. `exactly` gives the judge's answer for such an image, which was paid for when it was sent:
-of a sample no more images are answered so than were sent for it. A search that goes on with the others as if the image
-had not seemed to fool may `refuse` it: it was not misled, and need not be made again to the last digit for this image.
+NaN or infinity in scores or gradients is noted in the ledger, and the shard fails at the end. Such an answer never
+counts as a success. The label of such scores is `NO_LABEL`.
 
-NaN or infinity in an answer, in scores or in gradients, is noted in the ledger and fails the shard at the end. Until
-then such an answer fools nobody: no sample leaves a search with it. A label made of such scores is `NO_LABEL`.
-
-A defence that rolls dice (`randomised`) meets every image with fresh ones, keyed by its sample and by how many images
-were sent for that sample before: noise as in deployment, and the same in any batch, order and shard.
+A randomised defence (`randomised`) gets new random numbers for every image. They are keyed by the sample and by how
+many images were sent for it before, so they are the same in any batch, order and shard.
 """
 
 from __future__ import annotations
@@ -37,6 +32,7 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
+from antiadv.core.confirm import Confirmation
 from antiadv.core.draws import Draws
 from antiadv.core.engine import Eager, Engine
 from antiadv.core.errors import AccessDenied
@@ -45,16 +41,16 @@ from antiadv.core.ledger import Ledger
 from antiadv.core.losses import Loss, margin, negated
 from antiadv.core.threat import Access, Threat
 
-UNLIMITED = 2**62
-NO_LABEL = -1  # of scores that are no numbers
-_BESIDE = 0xBE51DE  # the dice of a model beside the one under attack
+UNLIMITED = 2**62  # queries
+NO_LABEL = -1  # the label of scores with NaN or infinity
+_OWN_MODEL = 0xBE51DE  # fold for the random numbers of a model that the attacker owns
 
 
 class Oracle:
     """See the head of this file. `watch` is called after each request, for progress displays.
 
-    `dice`, one key per sample of the ledger, are what the noise of a randomised defence is made of; without any, its
-    samples are numbered by their places in the ledger.
+    `rows` are the places of the samples in the ledger. `draws` holds one key per sample of the ledger, for the random
+    numbers of a randomised defence. Without them, samples are numbered by their places in the ledger.
     """
 
     def __init__(
@@ -65,21 +61,21 @@ class Oracle:
         engine: Engine | None = None,
         rows: Tensor | None = None,
         watch: Callable[[], None] | None = None,
-        dice: Draws | None = None,
+        draws: Draws | None = None,
     ) -> None:
         self._model, self._ledger, self._watch = model, ledger, watch
         self._engine = Eager() if engine is None else engine
         self._rows = torch.arange(len(ledger.queries)) if rows is None else rows
-        self._dice = Draws.of(0, torch.arange(len(ledger.queries))) if dice is None else dice
-        self._refused: dict[int, Tensor] = {}  # sample → its last refused image; one for all parts of an oracle
-        self._above: Oracle | None = None  # of an oracle on a model beside: the one on the model under attack
+        self._draws = Draws.of(0, torch.arange(len(ledger.queries))) if draws is None else draws
+        self._confirmation = Confirmation(model, self._engine, ledger)  # one for all parts of an oracle
+        self._attacked: Oracle | None = None  # on a model of the attacker: the oracle on the model under attack
         self.threat = threat
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def __getitem__(self, rows: Tensor) -> Self:
-        """The same model, the same ledger, those samples: `rows` are places in this oracle, or a mask over it."""
+        """The same model and ledger for some of the samples: places in this oracle, or a mask over it."""
         part = copy.copy(self)
         part._rows = self._rows[rows.cpu()]
         return part
@@ -90,14 +86,15 @@ class Oracle:
 
     @property
     def places(self) -> Tensor:
-        """Where these samples stand in the whole batch, on the host."""
-        return self._rows if self._above is None else self._above.places[self._rows]
+        """The places of these samples in the complete batch, on the host."""
+        return self._rows if self._attacked is None else self._attacked.places[self._rows]
 
     def hold(self, search: Search) -> None:
-        if self._above is None:
+        """Register a search, so that its images can be read if the model fails (`held.py`)."""
+        if self._attacked is None:
             hold(self._rows, search, self._ledger)
         else:
-            self._above[self._rows].hold(search)
+            self._attacked[self._rows].hold(search)
 
     def left(self) -> Tensor:
         """Queries left, per sample, on the host."""
@@ -106,98 +103,101 @@ class Oracle:
         return self._ledger.budget - self._ledger.queries.index_select(0, self._rows)
 
     def labels(self, z: Tensor) -> Tensor:
+        """The predicted classes, [N]."""
         return _labelled(self._ask(z, Access.LABELS))
 
     def scores(self, z: Tensor) -> Tensor:
+        """All scores, [N, K]."""
         return self._ask(z, Access.SCORES)
 
     @property
     def needs_confirmation(self) -> bool:
-        """Whether the judge has other answers, to the last digit, and `exactly` gives them."""
-        dice = getattr(self._model, "randomised", False)
-        return not dice and self._engine.judge(self._model) is not self._engine
+        """Whether the judge may answer otherwise than this oracle does."""
+        return self._confirmation.needed
 
     def confirm(self, z: Tensor) -> Tensor | None:
-        """The judge's scores of images that were sent before, or labels if no more is granted; nothing where the
-        answers were these already, or where the judge rolls other dice. Not charged: it is the same answer."""
+        """The judge's scores of images that were sent before; labels, if the threat grants no more.
+
+        None where the judge's answers are those of this oracle (`needs_confirmation`). Costs no queries.
+        """
         self._need(Access.LABELS)
         each = self._per_sample(z)
         if not len(z) or not self.needs_confirmation:
             return None
-        self._ledger.check(self._rows, each)
-        s = self._engine.judge(self._model).scores(self._model, z)
+        s = self._confirmation.scores(self._rows, z, each)
         self._note(s)
         return s if self.threat.access >= Access.SCORES else _labelled(s)
 
     def mark_rejected(self, z: Tensor) -> None:
-        self._refused.update(zip(self._rows.tolist(), z.detach(), strict=True))
+        """Record that the judge rejected these images, one per sample."""
+        self._confirmation.mark_rejected(self._rows, z)
 
     def was_rejected(self, z: Tensor) -> Tensor:
-        """Whether each, bit for bit, is the image that was last refused for its sample; on the host."""
-        last = [self._refused.get(row) for row in self._rows.tolist()]
-        return torch.tensor([r is not None and torch.equal(r, image) for r, image in zip(last, z, strict=True)])
+        """Whether each image is the last one that was rejected for its sample; on the host."""
+        return self._confirmation.was_rejected(self._rows, z)
 
     def gradient(self, z: Tensor, loss: Loss, *targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Scores at z and the gradient of each sample's loss there; for a targeted threat the loss is negated."""
-        dice = self._charge(z, Access.GRADIENTS)
+        """Scores at z, and the gradient of each sample's loss there. For a targeted threat the loss is negated."""
+        draws = self._charge(z, Access.GRADIENTS)
         if len(z) == 0:
             return _nothing(z), torch.zeros_like(z)
         signed = negated(loss) if self.targeted else loss
-        s, g = self._engine.gradient(self._model, z, signed, *targets, **dice)
+        s, g = self._engine.gradient(self._model, z, signed, *targets, **draws)
         self._note(s, g)
         self._seen()
         return s, g
 
     def jacobian(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        """Scores at z and the gradient of every score there, `[N, K, …]`: K images of memory for each z."""
-        dice = self._charge(z, Access.GRADIENTS)
+        """Scores at z, and the gradient of every score there, `[N, K, …]`. Needs the memory of K images for each z."""
+        draws = self._charge(z, Access.GRADIENTS)
         if len(z) == 0:
             return _nothing(z), z.new_zeros(0, 2, *z.shape[1:])
-        s, j = self._engine.jacobian(self._model, z, **dice)
-        more = (s.shape[1] - 1) * (len(z) // len(self))  # one was charged before the number of classes was known
+        s, j = self._engine.jacobian(self._model, z, **draws)
+        more = (s.shape[1] - 1) * (len(z) // len(self))  # one was charged already
         self._ledger.gradients.index_add_(0, self._rows, torch.full_like(self._rows, more))
         self._note(s, j.flatten(0, 1))
         self._seen()
         return s, j
 
     def open(self) -> nn.Module:
-        """The classifier itself, for an attacker who has it: INTERNALS only."""
+        """The classifier itself. Needs access to INTERNALS."""
         self._need(Access.INTERNALS)
         return self._model
 
     def beside(self, model: nn.Module) -> Oracle:
-        """An oracle on a model the attacker owns, such as the base of an opened defence: metered, never charged.
+        """An oracle on a model that the attacker owns, such as the base of an opened defence.
 
-        If that model rolls dice, they are not those of the one under attack.
+        Its passes are counted, and its queries are not charged. A randomised model gets other random numbers than the
+        model under attack.
         """
         self._need(Access.INTERNALS)
         free = Threat(self.threat.ball, Access.INTERNALS, None, self.targeted)
-        dice = self._dice[self._rows.to(self._dice.keys.device)].fold(_BESIDE)
+        draws = self._draws[self._rows.to(self._draws.keys.device)].fold(_OWN_MODEL)
         ledger = Ledger(len(self), above=(self._ledger, self._rows))
-        other = Oracle(model, free, ledger, self._engine, watch=self._watch, dice=dice)
-        other._above = self
+        other = Oracle(model, free, ledger, self._engine, watch=self._watch, draws=draws)
+        other._attacked = self
         return other
 
     def fooled(self, s: Tensor, y: Tensor) -> Tensor:
-        """Whether these scores, or labels, are what the attacker wants; never where they are no numbers."""
+        """Whether these scores, or labels, are a success for the attacker. NaN and infinity never are."""
         label, sound = (s.argmax(1), largest(s) < math.inf) if s.ndim == 2 else (s, s != NO_LABEL)
         return (label == y if self.targeted else label != y) & sound
 
     def margin(self, s: Tensor, y: Tensor) -> Tensor:
-        """How far these scores are from what the attacker wants: negative once it is there."""
+        """How far these scores are from a success; negative for a success."""
         return -margin(s, y) if self.targeted else margin(s, y)
 
     def _ask(self, z: Tensor, need: Access) -> Tensor:
-        dice = self._charge(z, need)
+        draws = self._charge(z, need)
         if len(z) == 0:
             return _nothing(z)
-        s = self._engine.scores(self._model, z, **dice)
+        s = self._engine.scores(self._model, z, **draws)
         self._note(s)
         self._seen()
         return s
 
     def _charge(self, z: Tensor, need: Access) -> dict[str, Draws]:
-        """Write the bill; → the dice for the images sent, where the model rolls any."""
+        """Charge the images sent. Returns their random numbers, as keyword arguments, if the model is randomised."""
         self._need(need)
         each = self._per_sample(z)
         randomised = getattr(self._model, "randomised", False)
@@ -206,30 +206,30 @@ class Oracle:
         if spent is None:
             return {}
         sent = (spent + each * _occurrence(self._rows)).repeat_interleave(each) + torch.arange(each).repeat(len(self))
-        keys = self._dice.keys
-        dice = Draws(keys[self._rows.to(keys.device)].repeat_interleave(each).to(z.device))
-        return {"draws": dice.fold(sent.to(z.device))}
+        keys = self._draws.keys
+        draws = Draws(keys[self._rows.to(keys.device)].repeat_interleave(each).to(z.device))
+        return {"draws": draws.fold(sent.to(z.device))}
 
     def _per_sample(self, z: Tensor) -> int:
-        """How many images these are for each sample."""
+        """How many images z holds for each sample."""
         each, rest = divmod(len(z), len(self)) if len(self) else (0, len(z))
         if rest:
             raise ValueError(f"{len(z)} images were sent for {len(self)} samples; send the same number for each")
         return each
 
     def _note(self, s: Tensor, g: Tensor | None = None) -> None:
-        """Which answers are no numbers, and which gradients vanished; on the device, which is not waited for.
+        """Note answers with NaN or infinity, and zero gradients. Stays on the device, so that nothing waits.
 
-        A gradient that is no number leads to images that are none, so it counts as much as a score.
+        A gradient with NaN leads to images with NaN, so it counts as much as a score with NaN.
         """
-        self._ledger.note_unsound(self._rows, self._any(largest(s) < math.inf))
+        self._ledger.note_unsound(self._rows, self._any_unsound(largest(s) < math.inf))
         if g is not None:
             size = largest(g)
-            self._ledger.note_unsound(self._rows, self._any(size < math.inf))
+            self._ledger.note_unsound(self._rows, self._any_unsound(size < math.inf))
             self._ledger.note_zeros(self._rows.repeat_interleave(len(g) // len(self)), size == 0)
 
-    def _any(self, sound: Tensor) -> Tensor:
-        """Whether any of a sample's answers is not sound."""
+    def _any_unsound(self, sound: Tensor) -> Tensor:
+        """Whether any answer of each sample is not finite."""
         return ~(sound if len(sound) == len(self) else sound.view(len(self), -1).all(1))
 
     def _need(self, need: Access) -> None:
@@ -245,8 +245,7 @@ class Oracle:
 
 
 def largest(v: Tensor) -> Tensor:
-    """The largest size of any entry of each row: one pass over v. Of NaN it is NaN, so `< inf` says that all are
-    numbers."""
+    """The largest magnitude in each row. It is NaN for rows with NaN, so `largest(v) < inf` means: all are finite."""
     flat = v.flatten(1)
     return torch.linalg.vector_norm(flat, math.inf, dim=1) if flat.shape[1] else flat.new_zeros(len(flat))
 
@@ -256,12 +255,12 @@ def _labelled(s: Tensor) -> Tensor:
 
 
 def _nothing(z: Tensor) -> Tensor:
-    """Scores of no image: no model is run for them."""
+    """The scores of no images, without running the model."""
     return z.new_zeros(0, 2)
 
 
 def _occurrence(rows: Tensor) -> Tensor:
-    """For each entry, how many equal ones stand before it: a sample may be named several times in one request."""
+    """For each entry, how many equal ones come before it: a request may name a sample several times."""
     ordered, order = rows.sort(stable=True)
     count = torch.empty_like(rows)
     count[order] = torch.arange(len(rows)) - torch.searchsorted(ordered, ordered)
@@ -269,9 +268,9 @@ def _occurrence(rows: Tensor) -> Tensor:
 
 
 class OracleWrapper(Oracle):
-    """An oracle in front of another, which it asks: what adaptive attacks change one answer of.
+    """An oracle that passes every request on to another one. Adaptive attacks override single answers of it.
 
-    It passes every request on as it came. `inner` has the ledger and refuses what the threat does not grant.
+    `inner` has the ledger, and refuses what the threat does not grant.
     """
 
     def __init__(self, inner: Oracle) -> None:

@@ -1,11 +1,11 @@
-"""Texts that may come from a stranger, made harmless for where they are shown. What is stored is never changed.
+"""Texts from strangers, escaped for the place where they are shown. Stored texts are never changed.
 
-    printable(text)      no control codes: a terminal obeys them, and a line break ends a line of a table
-    in_markdown(text)    the same, and nothing that Markdown takes for HTML, a link or a picture
-    in_table(text)       the same, in a table, where a bar would end the column
-    in_csv(text)         the same as printable, and nothing that a spreadsheet takes for a formula
+    printable(text)      no control codes, which a terminal would execute, and no line breaks
+    in_markdown(text)    the same, and no HTML, link or picture
+    in_table(text)       the same for a cell of a Markdown table, where a bar would end the column
+    in_csv(text)         like printable, and nothing that a spreadsheet takes for a formula
 
-HTML and LaTeX have their own escapes, in `html_page.py` and `sheet.py`.
+HTML and LaTeX are escaped by their renderers.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from __future__ import annotations
 import re
 import unicodedata
 
-# control codes, invisible marks such as those that turn the direction of writing, and line separators
-_UNSEEN = {"Cc", "Cf", "Zl", "Zp"}
+# control codes, invisible marks such as those that change the direction of writing, and line separators
+_INVISIBLE = {"Cc", "Cf", "Zl", "Zp"}
 _OPENING = re.compile(r"<(?=[A-Za-z/!?])")
 _LINK = re.compile(r"\](?=[(\[:])")
 _FORMULA = ("=", "+", "-", "@")
 
 
 def printable(text: str) -> str:
-    r"""Characters that are not seen but obeyed become their escapes; a text without any stays as it is.
+    r"""Replace invisible characters by their escapes.
 
     >>> printable("a\x1b[31mb\u202ec"), printable("α = 8/255")
     ('a\\x1b[31mb\\u202ec', 'α = 8/255')
     """
     if text.isprintable():
         return text
-    return "".join(repr(c)[1:-1] if unicodedata.category(c) in _UNSEEN else c for c in text)
+    return "".join(repr(c)[1:-1] if unicodedata.category(c) in _INVISIBLE else c for c in text)
 
 
 def in_markdown(text: str) -> str:

@@ -1,13 +1,13 @@
-"""One text form for every configuration: `name`, `name:value`, `name:key=value,key=value`.
+"""The text form of every configuration: `name`, `name:value`, `name:key=value,key=value`.
 
     parse(text, registry, kind)  →  the value             pgd:steps=20,step_size=1/4   →  PGD(steps=20, step_size=0.25)
     text(value)                  →  defaults left out     PGD(steps=20)                →  pgd:steps=20
-    full(value)                  →  defaults filled in    what a cell's key is made of
+    full(value)                  →  defaults filled in    goes into a cell's key
 
-The options of a name are the parameters of its class or loader, read by their annotations. A first item without `=`
-fills the first parameter (`linf:8/255`, `compact:trades`). A fraction is a number. Tuples are joined by `+`. A value
-that itself holds a spec, or any of `,=+()`, stands in brackets: `transfer:attack=(pgd:steps=20,restarts=5)`.
-`parse(text(value)) == value` for every registered class, by test.
+The options of a name are the parameters of its class or loader, read according to their annotations. Items without `=`
+fill the first parameters in order (`linf:8/255`, `compact:trades`). A fraction is a number. Tuples are joined by `+`. A
+value that is a spec itself, or holds any of `,=+()`, is put in brackets: `transfer:attack=(pgd:steps=20,restarts=5)`.
+`parse(text(value)) == value` for every registered class (by test).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from torch import nn
 
 from antiadv.core.errors import BadSpec
 
-LONGEST, DEEPEST, LARGEST = 10_000, 20, 2**63  # characters of a spec, brackets inside brackets, a whole number
+MOST_CHARACTERS, DEEPEST_BRACKETS, INTEGER_LIMIT = 10_000, 20, 2**63
 
 Factory = Callable[..., Any]
 Registry = Mapping[str, Factory]
@@ -36,12 +36,12 @@ Registry = Mapping[str, Factory]
 
 @dataclasses.dataclass(frozen=True)
 class Spec:
-    """A name, what it stands for, and every option with its value: a spec that has been read, not yet built."""
+    """A spec that was read but not built: a name, its class or loader, and every option with its value."""
 
     name: str
     factory: Factory
     options: Mapping[str, Any]
-    said: frozenset[str] = frozenset()  # those that the text gave, named or not
+    given: frozenset[str] = frozenset()  # the options that the text gave
 
     def build(self, *args: Any) -> Any:
         return self.factory(*args, **self.options)
@@ -68,9 +68,9 @@ def name_of(cls: Factory) -> str:
     return name.lower()
 
 
-@functools.cache  # a signature does not change, and a store of many cells reads the same few over and over
+@functools.cache  # a store of many cells reads the same few signatures often
 def parameters(factory: Factory) -> Mapping[str, Parameter]:
-    """What may be said after the colon. Networks handed in by position (`base`) cannot be said in text."""
+    """The options that a text may give. A network (`base`) is passed by position and has no text."""
     target = factory.__init__ if isinstance(factory, type) else factory  # type: ignore[misc]
     hints = typing.get_type_hints(target)
     return {
@@ -81,13 +81,13 @@ def parameters(factory: Factory) -> Mapping[str, Parameter]:
 
 
 def read(text: str, registry: Registry, kind: str) -> Spec:
-    """Text to Spec: the name is known, every option is known and has a value of its type; defaults are filled in."""
+    """Read a text. The name and every option must be known, and every value of the right type."""
     _check_size(text, kind)
     name, _, rest = text.strip().partition(":")
     if name not in registry:
         raise BadSpec(f"unknown {kind} {name!r}; {_known(name, registry)}")
     factory, known = registry[name], parameters(registry[name])
-    said: dict[str, Any] = {}
+    given: dict[str, Any] = {}
     named = False
     for position, item in enumerate(_split(rest, ",", text) if rest else []):
         key, equals, value = _cut_equals(item)
@@ -98,35 +98,37 @@ def read(text: str, registry: Registry, kind: str) -> Spec:
             key, value = list(known)[position], item
         if key not in known:
             raise BadSpec(f"{text!r}: {kind} {name} has no option {key!r}; {_known(key, known)}")
-        if key in said:
+        if key in given:
             raise BadSpec(f"{text!r}: option {key!r} is given twice; give it once")
-        said[key] = _value(value, known[key].annotation, registry, kind, f"{text!r}: option {key}")
+        given[key] = _value(value, known[key].annotation, registry, kind, f"{text!r}: option {key}")
     for key, parameter in known.items():
-        if key not in said and parameter.default is inspect.Parameter.empty:
+        if key not in given and parameter.default is inspect.Parameter.empty:
             raise BadSpec(f"{text!r}: {kind} {name} needs {key}; write {name}:{key}=…")
-    return Spec(name, factory, {k: said.get(k, p.default) for k, p in known.items()}, frozenset(said))
+    return Spec(name, factory, {k: given.get(k, p.default) for k, p in known.items()}, frozenset(given))
 
 
 def parse(text: str, registry: Registry, kind: str, *args: Any) -> Any:
-    """Text to value. `args` are what cannot be said in text, such as the network a defence wraps."""
+    """Text to value. `args` have no text form, such as the network that a defence wraps."""
     spec = read(text, registry, kind)
     try:
         return spec.build(*args)
-    except TypeError as error:  # the options fit the annotations, so only the call itself can be at fault
+    except TypeError as error:  # for example a missing positional argument
         raise BadSpec(f"{text!r} cannot be built: {error}") from error
 
 
 def spec_of(value: Any) -> Spec:
-    """The spec of a value whose options are its attributes: a frozen dataclass, or a defence."""
+    """The spec of a value. Its options are its attributes, as in a frozen dataclass or a defence."""
     cls: Factory = type(value)
     return Spec(name_of(cls), cls, {key: getattr(value, key) for key in parameters(cls)})
 
 
 def text(value: Any) -> str:
+    """The shortest text of a value: options at their defaults are left out."""
     return spec_of(value).text()
 
 
 def full(value: Any) -> str:
+    """The text of a value with all its options."""
     return spec_of(value).text(defaults=True)
 
 
@@ -174,7 +176,7 @@ def show(value: Any, *, defaults: bool = False) -> str:
 
 
 def _value(text: str, annotation: Any, registry: Registry, kind: str, where: str) -> Any:
-    """The text of one option, read as its annotation says."""
+    """Read the text of one option according to its annotation."""
     origin: Any = typing.get_origin(annotation)
     inner = typing.get_args(annotation)
     if origin in (typing.Union, types.UnionType):
@@ -191,38 +193,52 @@ def _value(text: str, annotation: Any, registry: Registry, kind: str, where: str
     if origin is tuple:
         items = [i for i in _split(text, "+", where) if i]
         return tuple(_value(i, inner[0], registry, kind, where) for i in items)
-    if annotation is bool:
-        if text not in ("true", "false"):
-            raise BadSpec(f"{where} is true or false; found {text!r}")
-        return text == "true"
-    if annotation is int:
-        if not re.fullmatch(r"[+-]?\d+(_\d+)*", text):
-            raise BadSpec(f"{where} is a whole number; found {text!r}")
-        return _whole(text, where)
-    if annotation is float:
-        try:
-            return number(text)
-        except BadSpec as error:
-            raise BadSpec(f"{where}: {error}") from None
-    if annotation is str:
-        return _strip(text)
+    if annotation in _READERS:
+        return _READERS[annotation](text, where)
     return parse(_strip(text), registry, kind)
 
 
-def _check_size(text: str, kind: str) -> None:
-    """Refuse what no person writes, before Python's limits on digits and recursion are met."""
-    if len(text) > LONGEST:
-        raise BadSpec(f"the text of a {kind} has at most {LONGEST:,} characters; found {len(text):,}. Shorten it.")
-    depth = max(itertools.accumulate((c == "(") - (c == ")") for c in text), default=0)
-    if depth > DEEPEST:
-        raise BadSpec(f"brackets in a {kind} are nested at most {DEEPEST} deep; found {depth}. Leave some out.")
+def _bool(text: str, where: str) -> bool:
+    if text not in ("true", "false"):
+        raise BadSpec(f"{where} is true or false; found {text!r}")
+    return text == "true"
 
 
 def _whole(text: str, where: str) -> int:
+    if not re.fullmatch(r"[+-]?\d+(_\d+)*", text):
+        raise BadSpec(f"{where} is a whole number; found {text!r}")
     digits = text.lstrip("+-").replace("_", "").lstrip("0") or "0"
-    if len(digits) > len(str(LARGEST)) or int(digits) >= LARGEST:
+    if len(digits) > len(str(INTEGER_LIMIT)) or int(digits) >= INTEGER_LIMIT:
         raise BadSpec(f"{where} must be less than 2^63 in size; found a number of {len(digits)} digits")
     return -int(digits) if text.startswith("-") else int(digits)
+
+
+def _float(text: str, where: str) -> float:
+    try:
+        return number(text)
+    except BadSpec as error:
+        raise BadSpec(f"{where}: {error}") from None
+
+
+_READERS: dict[Any, Callable[[str, str], Any]] = {
+    bool: _bool,
+    int: _whole,
+    float: _float,
+    str: lambda text, where: _strip(text),
+}
+
+
+def _check_size(text: str, kind: str) -> None:
+    """Refuse very long texts, before they reach Python's limits on digits and recursion."""
+    if len(text) > MOST_CHARACTERS:
+        raise BadSpec(
+            f"the text of a {kind} has at most {MOST_CHARACTERS:,} characters; found {len(text):,}. Shorten it."
+        )
+    depth = max(itertools.accumulate((c == "(") - (c == ")") for c in text), default=0)
+    if depth > DEEPEST_BRACKETS:
+        raise BadSpec(
+            f"brackets in a {kind} are nested at most {DEEPEST_BRACKETS} deep; found {depth}. Leave some out."
+        )
 
 
 def _is_tuple(annotation: Any) -> bool:
@@ -245,7 +261,7 @@ def _flat(text: str) -> str:
 
 
 def _split(text: str, mark: str, where: str) -> list[str]:
-    """Split at marks that stand outside brackets."""
+    """Split at marks outside brackets."""
     parts, depth = [""], 0
     for c in text:
         depth += (c == "(") - (c == ")")

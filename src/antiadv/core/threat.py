@@ -1,10 +1,10 @@
-"""What the attacker may see, how far it may go and how often it may ask.
+"""The threat model: what the attacker sees, how far it may change an image, and how many queries it has.
 
-    Access    LABELS < SCORES < GRADIENTS < INTERNALS          each includes the ones before
+    Access    LABELS < SCORES < GRADIENTS < INTERNALS          each includes the ones to its left
     Threat    ball, access, queries per sample, targeted?      `linf:8/255,access=scores,queries=1000`
 
-`queries` counts images sent to the classifier, per sample, whatever for; `None` means: no limit. In the text form
-`access` may be left out: then it is what the attack declares it needs (`parse_threat(text, access=…)`).
+`queries` counts all images sent to the classifier, per sample; None means no limit. The text form may leave out
+`access`: then it is what the attack needs (`parse_threat(text, access=…)`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from antiadv.core.validation import check_whole
 
 
 class Access(IntEnum):
-    """What an answer holds: the label; all scores; gradients too; the defence itself, taken apart."""
+    """What the attacker gets: the label, all scores, gradients too, or the defence with all its parts."""
 
     LABELS = 1
     SCORES = 2
@@ -33,7 +33,7 @@ class Access(IntEnum):
 
 @dataclass(frozen=True)
 class Threat:
-    """A threat model. For a targeted one the labels an attack is given are the classes it is to reach."""
+    """A threat model. In a targeted one, the labels that an attack is given are the classes to reach."""
 
     ball: Ball
     access: Access
@@ -52,7 +52,7 @@ class Threat:
         check_whole(queries=self.queries)
         if self.queries < 1:
             raise BadSpec(f"a threat needs at least one query per sample; found queries={self.queries}")
-        if self.queries >= 2**63:  # what a ledger can count
+        if self.queries >= 2**63:  # the largest count of a ledger
             raise BadSpec(
                 f"a threat's queries must be fewer than 2^63; found {self.queries}. Leave them out for no limit."
             )
@@ -68,10 +68,10 @@ _Level = Literal["labels", "scores", "gradients", "internals"]
 
 
 def parse_threat(text: str, access: Access) -> Threat:
-    """`linf:8/255,queries=1000` to a Threat; `access` is what the attack needs, used where the text is silent."""
+    """`linf:8/255,queries=1000` to a Threat. `access` is used if the text gives none."""
 
-    def threat(ball: Ball, said: _Level | None, queries: int | None, targeted: bool) -> Threat:
-        return Threat(ball, access if said is None else Access[said.upper()], queries, targeted)
+    def threat(ball: Ball, level: _Level | None, queries: int | None, targeted: bool) -> Threat:
+        return Threat(ball, access if level is None else Access[level.upper()], queries, targeted)
 
     def linf(eps: float, access: _Level | None = None, queries: int | None = None, targeted: bool = False) -> Threat:
         return threat(Linf(eps), access, queries, targeted)

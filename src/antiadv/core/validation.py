@@ -1,15 +1,13 @@
-"""Checks made once, at the door of `attack`, `evaluate` and of a defence, and trusted from there on.
+"""Checks of what a user passes in: made once, in `attack`, `evaluate` and the defences, and trusted afterwards.
 
-    check_base(f)          a network in evaluation mode, with all its parts         costs nothing
-    check_still(f)         in evaluation mode, at every call of a defence
-    check_images(x)        floating point, [N, …], finite, in [0, 1]                one synchronisation
-    check_labels(y, x)     whole numbers, one per image
-    check_scores(s, x)     [N, K], K ≥ 2 or the data's, finite, no probabilities    one synchronisation
-    check_sound(bad, ids)  no NaN or infinity in any answer during an attack
-    check_slope(s)         scores through which gradients flow                      costs nothing
-    arrived(g)             a gradient that came back to the images                  costs nothing
-    fitting(f, x)          why f fails on x, where x is elsewhere or of another kind
-    untouched(x)           what f does to x but look at it
+    check_base(f)           a network in evaluation mode, with all its parts
+    check_images(x)         floating point, [N, …], finite, in [0, 1]
+    check_labels(y, x)      integers, one per image
+    check_scores(s, x)      [N, K], finite logits, with the number of classes of the data
+    check_sound(bad, ids)   no NaN or infinity in any answer during an attack
+    check_slope(s)          scores with a gradient; require_gradient(g): a gradient that reached the images
+    fitting(f, x)           explains why f fails on x
+    untouched(x)            refuses an f that writes into x
 
 Each failure is a `BadInput` of one sentence: what was asked, what was found, what to do.
 """
@@ -24,41 +22,43 @@ from numbers import Integral
 import torch
 from torch import Tensor, nn
 
+from antiadv.core import torch_private
 from antiadv.core.errors import AntiadvError, BadInput, BadSpec, first_line
 
-NO_WAY = (
-    "the classifier must pass gradients on to its images; found scores that autograd knows no way back from. "
-    "Keep to torch inside it, without detach or no_grad, or use what sees scores or labels only."
+NO_GRADIENT = (
+    "the classifier must pass gradients on to its images; found scores without a gradient. "
+    "Use torch operations only inside it, without detach or no_grad, or an attack that needs scores or labels only."
 )
 TRAINING = "the classifier must be in evaluation mode; found it in training mode. Call .eval() on it first."
-FLOATS = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})  # float8 knows no arithmetic
-WHOLE = frozenset(
-    getattr(torch, f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)
-)  # no bool, and no complex number, which is not floating point either
+FLOATS = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})  # float8 has no arithmetic
+INTEGERS = frozenset(getattr(torch, f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64))  # no bool
 
-NAMED = 8  # samples that a sentence names at most
-ROUNDING = 1e-5  # images that went through a resize or a normalise-and-back overshoot [0, 1] by less than this
+SAMPLES_NAMED = 8  # at most, in one message
+OVERSHOOT = 1e-5  # by which images may leave [0, 1]: resizing and normalising make less
 
 
 def check_base(base: nn.Module) -> None:
+    """A module, with all its parts in evaluation mode."""
     if not isinstance(base, nn.Module):
         raise BadInput(f"a classifier must be a torch.nn.Module; found {type(base).__name__}. Wrap it in one.")
-    if any(getattr(m, "training", False) for m in base.modules()):  # frozen TorchScript has no such flag
+    if any(getattr(m, "training", False) for m in base.modules()):  # a frozen TorchScript module has no such flag
         raise BadInput(TRAINING)
 
 
 def check_still(base: nn.Module) -> None:
-    """The part of `check_base` that looks at no module inside: what trains would change itself at every call."""
+    """The part of `check_base` that does not search the parts of the module; made at every call of a defence."""
     if getattr(base, "training", False):
         raise BadInput(TRAINING)
 
 
 def check_float(x: Tensor) -> None:
-    """The part of `check_images` that looks at no pixel."""
+    """The part of `check_images` that reads no pixel."""
     if not isinstance(x, Tensor):
         raise BadInput(f"images must be a torch tensor [N, C, H, W]; found {type(x).__name__}. Use torch.as_tensor.")
     if (odd := odd_tensor(x)) is not None:
-        raise BadInput(f"images must be a plain tensor [N, C, H, W]; found {odd}. Make a plain one of them first.")
+        raise BadInput(
+            f"images must be a plain tensor [N, C, H, W]; found {odd}. Convert them to a plain tensor first."
+        )
     if x.dtype not in FLOATS:
         todo = "Convert them with x.float()." if x.is_floating_point() else "Divide bytes by 255."
         raise BadInput(f"images must be floating point in [0, 1]; found {x.dtype}. {todo}")
@@ -67,7 +67,7 @@ def check_float(x: Tensor) -> None:
 
 
 def odd_tensor(t: Tensor) -> str | None:
-    """What keeps the usual operations from working on this tensor, whatever its numbers; nothing where they do."""
+    """The kind of a tensor on which the usual operations do not work; None for a plain tensor."""
     if t.is_nested:
         return "a nested tensor"
     if t.layout is not torch.strided:
@@ -76,37 +76,41 @@ def odd_tensor(t: Tensor) -> str | None:
 
 
 def is_whole(t: object, shape: torch.Size) -> bool:
-    """Whether these are whole numbers in a plain tensor of this shape."""
-    return isinstance(t, Tensor) and odd_tensor(t) is None and not t.is_meta and t.dtype in WHOLE and t.shape == shape
+    """Whether t is a plain tensor of integers of this shape."""
+    return (
+        isinstance(t, Tensor) and odd_tensor(t) is None and not t.is_meta and t.dtype in INTEGERS and t.shape == shape
+    )
 
 
 def describe(t: object) -> str:
-    """What was found in the place of a tensor of whole numbers."""
+    """What t is, for the message about a tensor of integers."""
     if not isinstance(t, Tensor):
         return type(t).__name__
     return odd_tensor(t) or f"{t.dtype} {tuple(t.shape)}" + (" on the device meta" if t.is_meta else "")
 
 
 def check_images(x: Tensor) -> None:
+    """A batch of finite floating-point images in [0, 1]. Waits for the device once."""
     check_float(x)
     if x.numel() == 0:
         return
     if x.is_meta:
-        raise BadInput("images must hold numbers; found them on the device meta. Make them on another.")
+        raise BadInput("images must hold numbers; found them on the device meta. Create them on another device.")
     low, high = (v.item() for v in torch.stack(torch.aminmax(x.detach())))
-    if not (low >= -ROUNDING and high <= 1 + ROUNDING):  # also true of NaN
+    if not (low >= -OVERSHOOT and high <= 1 + OVERSHOOT):  # NaN fails here too
         raise BadInput(f"images must lie in [0, 1]; found [{low:.4g}, {high:.4g}]. {_remedy(low, high)}")
 
 
 def _remedy(low: float, high: float) -> str:
     if not math.isfinite(high - low):
-        return "Look for what is no number in them."
-    if low >= 0 and high > 2:  # no normalisation gives this
+        return "Look for NaN or infinity in them."
+    if low >= 0 and high > 2:  # not normalised
         return "Divide bytes by 255."
     return "If the network needs normalised input, put the normalisation inside it."
 
 
 def check_labels(y: Tensor, x: Tensor) -> None:
+    """Integers, one per image."""
     if not is_whole(y, x.shape[:1]):
         todo = "Pass class indices, and a single image as a batch of one." if x.ndim == 3 else "Pass class indices."
         raise BadInput(
@@ -116,7 +120,7 @@ def check_labels(y: Tensor, x: Tensor) -> None:
 
 
 def check_shape(s: Tensor, x: Tensor) -> None:
-    """The part of `check_scores` that looks at no number."""
+    """The part of `check_scores` that reads no number."""
     if isinstance(s, Tensor):
         _check_plain(s, x)
     if not isinstance(s, Tensor) or s.ndim != 2 or len(s) != len(x):
@@ -134,7 +138,7 @@ def check_shape(s: Tensor, x: Tensor) -> None:
 
 def _check_plain(s: Tensor, x: Tensor) -> None:
     found = odd_tensor(s)
-    if found is None and (s.dtype in FLOATS or s.dtype in WHOLE) and (not s.is_meta or x.is_meta):
+    if found is None and (s.dtype in FLOATS or s.dtype in INTEGERS) and (not s.is_meta or x.is_meta):
         return
     found = found or ("a tensor on the device meta" if s.is_meta else str(s.dtype))
     raise BadInput(
@@ -146,7 +150,10 @@ def _check_plain(s: Tensor, x: Tensor) -> None:
 def check_scores(
     s: Tensor, x: Tensor, y: Tensor | None = None, ids: Tensor | None = None, classes: int | None = None
 ) -> None:
-    """`ids`, the samples' numbers where they have any, are what a failure names them by; `classes` are the data's."""
+    """Finite logits [N, K], K ≥ 2. Waits for the device once.
+
+    A message names samples by `ids`, or else by row. `classes` is the number of classes of the data.
+    """
     check_shape(s, x)
     if classes is not None and s.shape[1] != classes:
         raise BadInput(
@@ -173,10 +180,10 @@ def check_scores(
 
 
 def check_sound(unsound: Tensor, ids: Tensor) -> None:
-    """`unsound`, one for each sample, is true where an answer during its attack had NaN or infinity in it."""
+    """`unsound`, one per sample, is true where an answer during the attack had NaN or infinity."""
     bad = ids.cpu()[unsound.cpu().bool()].tolist()
     if bad:
-        named = ", ".join(map(str, bad[:NAMED])) + (", …" if len(bad) > NAMED else "")
+        named = ", ".join(map(str, bad[:SAMPLES_NAMED])) + (", …" if len(bad) > SAMPLES_NAMED else "")
         raise BadInput(
             f"scores and gradients must be finite in every answer; found NaN or infinity during the attack for "
             f"{len(bad)} of {len(ids)} images: sample{'s' if len(bad) > 1 else ''} {named}. "
@@ -185,23 +192,23 @@ def check_sound(unsound: Tensor, ids: Tensor) -> None:
 
 
 def check_slope(s: Tensor) -> None:
-    """Whether autograd can go back from these scores to the images they were made of."""
+    """Refuse scores from which autograd cannot reach the images."""
     if not s.requires_grad:
-        raise BadInput(NO_WAY)
+        raise BadInput(NO_GRADIENT)
 
 
 def require_gradient(g: Tensor | None) -> Tensor:
-    """A gradient asked for with `allow_unused`: scores may know a way to weights that learn, and none to images."""
+    """Refuse a missing gradient: scores may depend on trainable weights without depending on the images."""
     if g is None:
-        raise BadInput(NO_WAY)
+        raise BadInput(NO_GRADIENT)
     return g
 
 
 @contextlib.contextmanager
 def fitting(model: nn.Module, x: Tensor) -> Iterator[None]:
-    """Inside, a network that fails on images which lie elsewhere or are of another kind than its weights is told so.
+    """Explain a failure of the network by images on another device, or of another type or shape.
 
-    Only where it fails, for it may move, convert or reshape them itself.
+    Nothing is checked before a failure, because a network may move, convert or reshape its images itself.
     """
     try:
         yield
@@ -215,23 +222,18 @@ def fitting(model: nn.Module, x: Tensor) -> Iterator[None]:
 
 @contextlib.contextmanager
 def untouched(x: Tensor) -> Iterator[None]:
-    """Inside, a network that writes into its images is refused: every later answer would be about other ones."""
-    before = _writes(x)
+    """Refuse a network that writes into its images: later answers would be about other images."""
+    before = torch_private.times_written(x)
     yield
-    if _writes(x) != before:
+    if torch_private.times_written(x) != before:
         raise BadInput(
             "the classifier must leave the images that it is given as they are; found it writing into them. "
-            "Let it work on its own, for example with x = x - mean in place of x.sub_(mean)."
+            "Let it make new tensors, for example x = x - mean instead of x.sub_(mean)."
         )
 
 
-def _writes(x: Tensor) -> int:
-    """How often it was written into, which torch counts, but for tensors made in inference mode."""
-    return 0 if x.is_inference() else x._version
-
-
 def _misfit(model: nn.Module, x: Tensor, reason: str) -> str | None:
-    """What can be seen from outside of images on which the network failed for this reason."""
+    """The message for images that do not fit the network, which failed for this reason; None if they seem to fit."""
     weights = [*model.parameters(), *model.buffers()]
     places = [t.device for t in weights]
     kinds = [t.dtype for t in weights if t.is_floating_point()]
@@ -256,31 +258,31 @@ def _misfit(model: nn.Module, x: Tensor, reason: str) -> str | None:
 
 
 def _channels(model: nn.Module) -> int | None:
-    """How many channels the first convolution of a network takes."""
+    """The input channels of the first convolution of a network."""
     return next((m.in_channels for m in model.modules() if isinstance(m, nn.Conv2d)), None)
 
 
 def check_whole(**options: object) -> None:
-    """Every option is a whole number; True is none."""
+    """Every option is an integer; True and False are not."""
     for name, value in options.items():
         if not isinstance(value, Integral) or isinstance(value, bool):
             raise BadSpec(f"{name} must be a whole number; found {value!r}. Give for example {name}=100.")
 
 
 def is_number(value: object, most: float) -> bool:
-    """Whether this is a number from 0 to `most`; True is none."""
+    """Whether this is a number from 0 to `most`; True and False are not."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= most
 
 
 def check_flag(**options: object) -> None:
-    """Every option is True or False: a text such as "no" would count as True."""
+    """Every option is True or False. A text such as "no" would count as True."""
     for name, value in options.items():
         if not isinstance(value, bool):
             raise BadSpec(f"{name} is True or False; found {value!r}. Give one of the two.")
 
 
 def at_least(bound: float, **options: float) -> None:
-    """Every option of a configuration is a number no smaller than this."""
+    """Every option is at least `bound`."""
     for name, value in options.items():
         if not value >= bound:
             raise BadSpec(f"{name} must be at least {bound:g}; found {value!r}. Give a larger number.")

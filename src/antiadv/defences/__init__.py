@@ -24,7 +24,7 @@ BARE = "none"  # the text of a cell without a defence
 
 
 def wrap(text: str, base: nn.Module) -> nn.Module:
-    """The classifier `base` behind the defence that `text` names; `none` leaves it bare."""
+    """The classifier `base` with the defence that `text` names; `none` returns it bare."""
     if text == BARE:
         return base
     defence: Defence = spec.parse(text, DEFENCES, "defence", base)
@@ -32,9 +32,8 @@ def wrap(text: str, base: nn.Module) -> nn.Module:
 
 
 def full_text(text: str) -> str:
-    """The spec with every default filled in and the edition of the class: what a cell's key holds."""
+    """The spec with every default and the edition of the class, as a cell's key holds it."""
     if text == BARE:
         return BARE
-    said = spec.read(text, DEFENCES, "defence")
-    edition: int = DEFENCES[said.name].edition
-    return f"{said.text(defaults=True)}@{edition}"
+    parsed = spec.read(text, DEFENCES, "defence")
+    return f"{parsed.text(defaults=True)}@{DEFENCES[parsed.name].edition}"

@@ -1,16 +1,17 @@
 """The anti-adversary layer (Alfarra et al., AAAI 2022, Algorithm 1): g(x) = f(x + γ).
 
     label    ŷ = argmax f(x),  γ⁰ = 0
-    step     γᵏ⁺¹ = γᵏ − α · sign ∇_γ CE(f(x + γᵏ), ŷ)        k = 0 … K−1: f grows surer of its own label
+    step     γᵏ⁺¹ = γᵏ − α · sign ∇_γ CE(f(x + γᵏ), ŷ)        k = 0 … K−1: f grows more confident of its own label
     answer   f(x + γᴷ)
 
 Notation:   f → `base`, K → `steps`, α → `step_size` (pixels of [0, 1]), γ → `gamma`.
-Cost:       K + 1 forward and K backward passes of f; the label and the first step share a forward.
-Departures: the authors' code spends K + 2 forwards, averages CE over the batch, and steps in normalised space.
+Cost:       K + 1 forward and K backward passes of f; the label and the first step share a forward pass.
+Departures: the authors' code needs K + 2 forward passes, averages CE over the batch, and steps in normalised space.
 
-Where f and g give the same label they fall to the same inputs: the layer hides scores and gradients and does not move
-the decision. It makes attacks that compare scores far dearer; an attack computed on f and sent to g undoes it. Where a
-step is too long x + γ leaves the class that f gives x, g errs where f is right, and the layer makes f weaker.
+Where f and g predict the same label, the same images fool both. The layer hides scores and gradients and does not
+change predictions. Attacks that compare scores need many more queries; an attack computed on f and sent to g undoes
+the layer. If a step is too long, x + γ leaves the class that f gives x. Then g is wrong where f is right, and the
+layer makes f weaker.
 """
 
 from __future__ import annotations
@@ -38,20 +39,19 @@ from antiadv.core.validation import (
 
 
 class AntiAdversary(Defence):
-    """The classifier `base` behind the anti-adversary layer; a classifier again.
+    """The classifier `base` with the anti-adversary layer; again a classifier.
 
     `step_size` is in pixels of [0, 1], before any normalisation inside the base: one number, or one per channel. The
     authors step in normalised space, so their α is α·std of the channel here: `step_size=tuple(0.15 * s for s in std)`.
     `clip` keeps x + γ in [0, 1]; off by default, as in their code. `steps=0` is the base, bit for bit.
 
     Longer steps are not safer. On robust networks K = 1, α = 0.15 and K = 2, α = 0.3 may leave g weaker than f against
-    who knows the layer; a standard network loses clean accuracy to 0.15 and keeps it with 0.01. docs/reproduction.md
-    (behind the gains) and docs/confidence.md have the tables.
+    an attacker who knows the layer. A standard network loses clean accuracy with 0.15 and keeps it with 0.01. The
+    tables are in docs/reproduction.md (behind the gains) and docs/confidence.md.
 
-    Three traps of such a layer. Sum, then sign: the loss is per sample, for an average over the batch underflows
-    sooner, and each sample's γ must not depend on its neighbours. Units: see above. Its gradient: sign steps are
-    constant almost everywhere, so γ held constant gives the exact derivative of g, which sees nothing of the loop; with
-    `clip`, at pixels that it holds at 0 or 1, that of f there, where g's own is 0.
+    The loss is summed, not averaged over the batch: an average underflows sooner. The gradient of g holds γ constant.
+    That is exact, because sign steps are constant almost everywhere, but it does not see the loop. With `clip`, at
+    pixels held at 0 or 1, it is the gradient of f there, where that of g is 0.
 
     >>> import torch
     >>> g = AntiAdversary(torch.nn.Linear(4, 3).eval(), steps=2, step_size=0.1)
@@ -66,7 +66,7 @@ class AntiAdversary(Defence):
     ) -> None:
         super().__init__(base)
         if not isinstance(steps, int) or isinstance(steps, bool) or steps < 0:
-            raise BadInput(f"the layer needs steps ≥ 0, a whole number; found {steps!r}. Use steps=2 as in the paper.")
+            raise BadInput(f"the layer needs an integer steps ≥ 0; found {steps!r}. Use steps=2 as in the paper.")
         check_flag(clip=clip)
         self.steps, self.step_size, self.clip = steps, step_size, clip
 
@@ -75,15 +75,15 @@ class AntiAdversary(Defence):
         return self._step_size
 
     @step_size.setter
-    def step_size(self, said: float | tuple[float, ...]) -> None:
-        sizes = said if isinstance(said, tuple) else (said,)
+    def step_size(self, value: float | tuple[float, ...]) -> None:
+        sizes = value if isinstance(value, tuple) else (value,)
         if not sizes or not all(is_number(a, LARGEST) for a in sizes):
             raise BadInput(
-                f"the layer needs a step size of 0 … {LARGEST:.0f}, in pixels of [0, 1]; found {said!r}. Use 0.15."
+                f"the layer needs a step size of 0 … {LARGEST:.0f}, in pixels of [0, 1]; found {value!r}. Use 0.15."
             )
-        self._step_size = said
-        # one number per channel must follow the module to its device; it is a constant, not state
-        per_channel = torch.tensor(sizes, dtype=torch.float64) if isinstance(said, tuple) else None
+        self._step_size = value
+        # a buffer, so that it follows the module to its device; not persistent, because it is an option and no weight
+        per_channel = torch.tensor(sizes, dtype=torch.float64) if isinstance(value, tuple) else None
         self.register_buffer("_per_channel", per_channel, persistent=False)
 
     def extra_repr(self) -> str:
@@ -93,11 +93,11 @@ class AntiAdversary(Defence):
         check_float(x)
         check_still(self.base)
         if self.steps == 0 or len(x) == 0:
-            return self._classify(x.clone())  # a base that works in place must not change the caller's images
+            return self._classify(x.clone())  # a base that writes in place must not change the caller's images
         return self._classify(self._moved(x, self.correction(x)))
 
     def correction(self, x: Tensor) -> Tensor:
-        """γ for each image, a constant like x: K forward and K backward passes."""
+        """γ for each image, without gradient: K forward and K backward passes."""
         with torch.inference_mode(False), torch.enable_grad():
             x, alpha = x.detach(), self._alpha(x)
             gamma, y = None, None
@@ -111,8 +111,8 @@ class AntiAdversary(Defence):
         return Smoothed(self, kappa)
 
     def _ascent(self, z: Tensor, y: Tensor | None) -> tuple[Tensor, Tensor]:
-        """∇CE(f(z), y) and y; the label shares the first step's forward."""
-        if torch.compiler.is_compiling():  # the compiler traces this form whole, and would break the graph at the other
+        """∇CE(f(z), y) and y. If y is None, the label comes from the same forward pass."""
+        if torch.compiler.is_compiling():  # the compiler would break the graph at `autograd.grad`
 
             def loss(z: Tensor) -> tuple[Tensor, Tensor]:
                 s = self._classify(z)
@@ -129,7 +129,7 @@ class AntiAdversary(Defence):
         return require_gradient(g), y
 
     def _moved(self, x: Tensor, gamma: Tensor | None) -> Tensor:
-        """A tensor of its own, which a base may write into, and which takes part in autograd though x may not."""
+        """x + γ as a new tensor, which the base may write into, and which may require gradients."""
         if gamma is None:
             return x.clamp(0, 1) if self.clip else x.clone()
         return (x + gamma).clamp(0, 1) if self.clip else x + gamma
@@ -157,13 +157,13 @@ class AntiAdversary(Defence):
 
 
 class Smoothed(nn.Module):
-    """The layer with tanh(κ·∇/mean|∇|) for the sign, differentiable through all K steps.
+    """The layer with tanh(κ·∇/mean|∇|) in place of the sign, differentiable through all K steps.
 
-    The mean is the sample's own and held constant, so that κ means the same for a network sure of itself, whose
+    The mean is over the sample's own pixels and held constant, so that κ means the same for a confident network, whose
     gradients are tiny. κ → ∞ is the layer.
     """
 
-    uncompilable = True  # it takes gradients of gradients, which compilers do not
+    uncompilable = True  # it takes gradients of gradients, which compilers do not support
 
     def __init__(self, layer: AntiAdversary, kappa: float) -> None:
         super().__init__()
@@ -189,16 +189,16 @@ class Smoothed(nn.Module):
 
 
 def _less(gamma: Tensor | None, alpha: Tensor | float, sign: Tensor) -> Tensor:
-    """γ − α·sign, and at first −α·sign, in as few operations as there are: behind an API each of them counts."""
+    """γ − α·sign, or −α·sign in the first step, in as few operations as possible: latency of one image counts."""
     if gamma is None:
         return sign * -alpha
     return gamma - alpha * sign if isinstance(alpha, Tensor) else torch.sub(gamma, sign, alpha=alpha)
 
 
 def _loss(s: Tensor, y: Tensor) -> Tensor:
-    """Σ CE; of a network in float16, in which the confident samples' gradients vanish, what falls in its direction.
+    """Σ CE. For float16, in which the gradient of a confident sample vanishes, a loss with the same direction.
 
-    ∂CE/∂s is 1 − p_y times this: −1 for the label, and for the others what they share of the rest.
+    ∂CE/∂s is 1 − p_y times its gradient: −1 for the label, and softmax over the other classes.
     """
     if s.dtype != torch.float16:
         return _ce(s, y)

@@ -7,10 +7,10 @@
 For 32 pixels and m = 1/8: R in 33 … 35, P = 36. The authors have 299, 310 … 330 and 331.
 
 Notation:   m → `margin`, P → `room`.
-Cost:       one forward pass of f, on a larger image: the base must take one (it pools over space before it decides).
-            One that does not is refused. Resized back to S it would be another defence than the published one.
-Departures: each sample draws its own R and offsets, the authors one for a batch. Zero is black here; their images lie
-            in [−1, 1], where it is grey. Both sides of an image that is not square grow by the same draw.
+Cost:       one forward pass of f, on a larger image. The base must accept it, so it must pool over space; any other is
+            refused. (Resizing back to S would be another defence than the published one.)
+Departures: each sample draws its own R and offsets; the authors draw one for a batch. Zero is black here; their images
+            lie in [−1, 1], where it is grey. Both sides of an image that is not square grow by the same draw.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from antiadv.core.validation import is_number
 
 
 class ResizePad(Randomised):
-    """The classifier `base` behind a random resize and a random place on black.
+    """The classifier `base` on images that are resized and padded at random.
 
     >>> import torch
     >>> g = ResizePad(torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()).eval())
@@ -36,7 +36,7 @@ class ResizePad(Randomised):
     def __init__(self, base: nn.Module, margin: float = 0.125) -> None:
         super().__init__(base)
         if not is_number(margin, 8):
-            raise BadInput(f"the margin is a share of the image's side, 0 … 8; found {margin!r}. Use 0.125.")
+            raise BadInput(f"margin, a share of the image's side, must be 0 … 8; found {margin!r}. Use 0.125.")
         self.margin = margin
 
     def extra_repr(self) -> str:
@@ -52,14 +52,14 @@ class ResizePad(Randomised):
             if not self._takes(x):
                 raise
             raise BadInput(
-                f"resize_pad needs a classifier that takes images of any size; this one takes {_size(x)} pixels and "
-                f"fails at {_size(z)} ({first_line(error)}). Take one that pools over space before its last layer, "
+                f"resize_pad needs a classifier for images of any size; this one accepts {_size(x)} pixels and "
+                f"fails at {_size(z)} ({first_line(error)}). Use one that pools over space before its last layer, "
                 "or another defence."
             ) from error
         return s
 
     def _takes(self, x: Tensor) -> bool:
-        """Whether the base answers to images of the size that came: then it failed for the size that it was given."""
+        """Whether the base accepts images of the original size. If so, the larger size made it fail."""
         try:
             with torch.no_grad():
                 self.base(x[:1].clone())
@@ -79,7 +79,7 @@ class ResizePad(Randomised):
         return torch.where(tall[:, None, :, None] & wide[:, None, None, :], z, torch.zeros_like(z))
 
     def _axis(self, side: int, u: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """For every pixel of the padded axis: which pixel of the image it shows, and whether it shows one at all."""
+        """For every pixel of the padded axis: which pixel of the image it shows, and whether it shows one."""
         room = side + max(2, int(self.margin * side))
         size = side + 1 + (u * (room - side - 1)).long().clamp_max(room - side - 2)
         offset = torch.minimum((v * (room - size + 1)).long(), room - size)  # (2); float32 may round up

@@ -1,9 +1,9 @@
-"""Random self-ensemble (Liu et al., ECCV 2018, arXiv:1712.00673): a noisy network, asked several times.
+"""Random self-ensemble (Liu et al., ECCV 2018, arXiv:1712.00673): the mean of several passes of a noisy network.
 
     g(x) = log ( 1/M · Σ_m softmax f(x; n_m) )         n_m: fresh noise in every noise layer of f, m = 1 … M
 
-The network was trained with that noise (recipe `self_ensemble`). As loaded its noise layers are silent; they speak for
-the length of a call, with the dice of the samples in it.
+The network was trained with that noise (recipe `self_ensemble`). Its noise layers are off when it is loaded. They are
+on during a call, with random numbers keyed by the samples in it.
 
 Notation:   M → `passes`, n → what a noise layer's `draw` returns.
 Cost:       M forward passes of f.
@@ -26,26 +26,26 @@ from antiadv.core.validation import check_shape
 
 @runtime_checkable
 class Noisy(Protocol):
-    """What a noise layer has, such as `models.noise.GaussianNoise`: h + std·draw(h); silent while `draw` is None."""
+    """A noise layer, such as `models.noise.GaussianNoise`: h + std·draw(h), or h while `draw` is None."""
 
     std: float
     draw: Callable[[Tensor], Tensor] | None
 
 
 class SelfEnsemble(Randomised):
-    """The network `base`, which has noise layers, averaged over `passes` noisy passes; one call at a time.
+    """The network `base`, which has noise layers, averaged over `passes` noisy passes.
 
-    The dice stand in the network's noise layers while it answers: threads that share one would mix theirs.
+    Not for threads that share one network: during a call the random numbers are stored in its noise layers.
     """
 
     def __init__(self, base: nn.Module, passes: int = 10) -> None:
         super().__init__(base)
         if not isinstance(passes, int) or isinstance(passes, bool) or passes < 1:
-            raise BadInput(f"a self-ensemble needs passes ≥ 1, a whole number; found {passes!r}. Use 10.")
+            raise BadInput(f"a self-ensemble needs an integer passes ≥ 1; found {passes!r}. Use 10.")
         if not self._layers():
             raise BadInput(
                 "a self-ensemble needs a network with noise layers; found none. "
-                "Take one that was trained with them, such as compact:self_ensemble, or use small_noise."
+                "Use one that was trained with them, such as compact:self_ensemble, or the defence small_noise."
             )
         self.passes = passes
 
@@ -60,13 +60,13 @@ class SelfEnsemble(Randomised):
         finally:
             for layer, draw in zip(layers, before, strict=True):
                 layer.draw = draw
-        # in float64, so that the last bit does not depend on how many images share a vector of the processor
+        # in float64, so that results do not depend on the batch size
         return (torch.stack(each).logsumexp(0) - math.log(self.passes)).to(x.dtype)
 
     def _noisy(self, x: Tensor, layers: list[Noisy], draws: Draws) -> Tensor:
         for place, layer in enumerate(layers):
-            layer.draw = _Dice(draws.fold(place))
-        s: Tensor = self.base(x.clone())  # which may work in place
+            layer.draw = _Noise(draws.fold(place))
+        s: Tensor = self.base(x.clone())  # a copy, because the base may write in place
         check_shape(s, x)
         return s.double().log_softmax(1)
 
@@ -74,8 +74,8 @@ class SelfEnsemble(Randomised):
         return [layer for layer in self.base.modules() if isinstance(layer, Noisy) and layer.std > 0]
 
 
-class _Dice:
-    """Standard normals like h, sample by sample."""
+class _Noise:
+    """Standard normals like h, keyed by sample."""
 
     def __init__(self, draws: Draws) -> None:
         self.draws = draws

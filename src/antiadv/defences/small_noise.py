@@ -1,11 +1,11 @@
 """Small input noise (Byun, Go, Kim, arXiv:2101.04829): g(x) = f(x + σ·n), n ~ N(0, I), fresh at every query.
 
-An attacker that compares scores compares two draws: the difference it looks for drowns in noise of std √2·σ|∇|. One
-that averages m gradients at a point (`eot`) sees it again, with 1/√m of the noise.
+An attack that compares scores compares two draws, and their difference has noise of std √2·σ|∇|. Averaging m gradients
+at a point (`eot`) reduces the noise to 1/√m.
 
 Notation:   σ → `std` (pixels of [0, 1], before any normalisation inside the base), n → `draws.normal`.
 Cost:       one forward pass of f.
-Departures: whether the noisy image is clipped into [0, 1] the paper does not say: `clip`, off by default.
+Departures: the paper does not say whether the noisy image is clipped into [0, 1]: `clip`, off by default.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from antiadv.core.validation import check_flag, is_number
 
 
 class SmallNoise(Randomised):
-    """The classifier `base` behind Gaussian noise on its input; `std=0` is the base, bit for bit.
+    """The classifier `base` with Gaussian noise on its input; `std=0` is the base, bit for bit.
 
     >>> import torch
     >>> g = SmallNoise(torch.nn.Linear(4, 3).eval(), std=0.1)

@@ -1,11 +1,11 @@
-"""Passes and seconds, for the receipt: what the defender pays, beside the queries that the attacker pays.
+"""Passes and seconds for the receipt: the cost of an attack for the defender, next to the queries of the attacker.
 
-with Meter(f) as meter: …     meter.forwards, meter.backwards: images through f, counted by hooks on f itself
-with aside() as seen: …       what passes meanwhile is left off the open meters, and told
-bill(seen, images)            put it on them, for so many images: a replayed graph calls no hook
+    with Meter(f) as meter: …     meter.forwards, meter.backwards: images through f, counted by hooks on f
+    with aside() as seen: …       passes in the block are not counted, but returned in `seen`
+    bill(seen, images)            count `seen` for this many images: a replayed graph calls no hook
 
-Several threads may attack at once, the same module too. A meter counts what the context that opened it passes, and
-nothing of other threads: "open" above means open in this context.
+Several threads may attack at once, even the same module. A meter counts the passes of the context that opened it, and
+none of other threads. "Open" means open in this context.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ from antiadv.core.errors import BadInput
 
 @dataclass(frozen=True)
 class Receipt:
-    """`forwards` and `backwards` are images through the base network, the judge's included: what the defender paid.
+    """The cost of a shard, and how it was run.
 
-    `agreement` is the share of the clean and attacked images on which the precision that searched gives the judge's
-    label; `checks` counts the images about which the judge was asked in the middle of a search, `again` the samples
-    that were searched again in float32, since search and judge parted in the end. `compiled`: how the network was run.
-    `judge_queries` counts the images that the judge sent to the classifier to look at, `checks` included: whoever owns
-    it sees these beside the attack's queries. Receipts written before it was counted have none.
+    forwards, backwards   images through the base network, those of the judge included
+    agreement             share of the clean and attacked images that search and judge give the same label
+    again                 samples that were rerun in float32 (`core/confirm.py`)
+    checks                images that the judge was asked about during the search
+    compiled              whether the network was compiled
+    judge_queries         images that the judge sent to the classifier, `checks` included; None in old receipts
     """
 
     seconds: float
@@ -57,12 +58,12 @@ class Receipt:
 
 
 class Meter:
-    """Counts the images that pass through a module, forward and backward, while the context is open."""
+    """Counts the images that pass through a module, forward and backward, inside the block."""
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module
         self.forwards = self.backwards = 0
-        self._revision = revision()  # of the code that runs: a checkout may move on before the receipt is written
+        self._revision = revision()  # now: a checkout may change before the receipt is written
         self._start = time.perf_counter()
 
     def __enter__(self) -> Meter:
@@ -71,7 +72,7 @@ class Meter:
         except RuntimeError as error:
             raise BadInput(
                 "passes are counted by a hook, which a TorchScript module does not take. "
-                "Call it from the forward of a torch.nn.Module of your own, and hand in that."
+                "Call it from the forward of a torch.nn.Module of your own, and pass that."
             ) from error
         self._others = _OPEN.set((*_OPEN.get(), self))
         if (tally := _TALLY.get()) is not None:
@@ -84,12 +85,12 @@ class Meter:
 
     def _count(self, module: nn.Module, args: tuple[Any, ...], s: Tensor) -> None:
         if self not in _OPEN.get():
-            return  # another thread's pass
+            return  # a pass of another thread
         if not isinstance(s, Tensor) or s.is_nested or s.ndim == 0:
-            return  # no classifier, as whoever asked it will say
+            return  # not a classifier: the caller reports it
         self.forwards += len(s)
         if s.requires_grad:
-            s.register_hook(self._back)  # the graph is this context's own, whichever thread goes back through it
+            s.register_hook(self._back)  # belongs to this context in any thread
 
     def _back(self, g: Tensor) -> None:
         self.backwards += len(g)
@@ -98,7 +99,7 @@ class Meter:
         return round(time.perf_counter() - self._start, 3)
 
     def receipt(self, device: torch.device, **more: Any) -> Receipt:
-        """`more` is what else is to stand on it: how often search and judge agreed, for example."""
+        """`more` are further fields, such as `agreement`."""
         return Receipt(self.seconds(), self.forwards, self.backwards, _name(device), versions(), self._revision, **more)
 
 
@@ -106,12 +107,12 @@ _OPEN: ContextVar[tuple[Meter, ...]] = ContextVar("open meters", default=())
 
 _TALLY: ContextVar[list[Meter] | None] = ContextVar("meters opened", default=None)
 
-Passes = dict[nn.Module, tuple[int, int]]  # by module: images forward and backward
+Passes = dict[nn.Module, tuple[int, int]]  # module → images forward and backward
 
 
 @contextmanager
 def tallied() -> Iterator[list[Meter]]:
-    """The meters opened inside: what an attack that failed has cost is on a meter that gave no receipt."""
+    """The meters opened in the block. They give the cost of an attack that failed without a receipt."""
     meters: list[Meter] = []
     before = _TALLY.set(meters)
     try:
@@ -122,7 +123,7 @@ def tallied() -> Iterator[list[Meter]]:
 
 @contextmanager
 def aside() -> Iterator[Passes]:
-    """What passes inside is taken off the open meters again; the mapping is filled at the end."""
+    """Take the passes of the block off the open meters. The mapping with them is filled at the end."""
     before, seen = [(m, m.forwards, m.backwards) for m in _OPEN.get()], Passes()
     try:
         yield seen
@@ -138,7 +139,7 @@ def metered() -> set[nn.Module]:
 
 
 def bill(passes: Passes, images: int) -> None:
-    """Put on the open meters what one image was seen to cost, for so many."""
+    """Add the passes of one image to the open meters, times the number of images."""
     for m in _OPEN.get():
         forwards, backwards = passes.get(m.module, (0, 0))
         m.forwards += forwards * images
@@ -160,7 +161,7 @@ def versions() -> dict[str, str]:
 
 @functools.cache
 def revision() -> str:
-    """The commit of a source checkout, with a + where its code is another by now; or nothing."""
+    """The commit of a source checkout, with a + if its code was changed; empty outside a checkout."""
     return revision_of(Path(__file__).resolve().parents[3])
 
 

@@ -1,13 +1,13 @@
-"""Cell, Record, Receipt: one run that a table is made of, what happened to each of its samples, and what that cost.
+"""Cell, Record, Receipt: one run, the result of each of its samples, and its cost.
 
     Cell       data, model, defence, attack, threat, seed, precision, looks     a value; its `key` names its folder
-    Record     what happened to one sample                       facts, never averages; equal wherever it was made
-    Receipt    what a shard cost, and where it ran               never part of a comparison
+    Record     the result for one sample                          the same on every machine
+    Receipt    what a shard cost, and where it ran                never compared
 
-The key covers all that decides a sample's fate: the specs with their defaults filled in, the digests of weights and
-images, the editions of attack and defence, the threat, the seed, the precision that searched (the judge's is always
-float32), the judge's looks where they are not ten, the content of a file that the attack reads, and FORMAT. The samples
-are not in it: they stand alone, so asking for ten thousand after a thousand is a resume, not a new cell.
+The key covers everything that can change a result: the specs with their defaults filled in, the digests of weights and
+images, the editions of attack and defence, the threat, the seed, the precision of the search, the judge's looks where
+they are not ten, the content of files that the attack reads, and FORMAT. The samples are not part of it: asking for ten
+thousand samples after one thousand continues the same cell.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from antiadv.core.threat import Access, Threat, parse_threat
 from antiadv.engine.meter import Receipt as Receipt
 
 FORMAT = 1
-LOOKS = 10  # how often the judge looks at a randomised defence, unless told otherwise
+LOOKS = 10  # default: how often the judge asks a randomised defence about one image
 
-Identity = dict[str, str | int]  # all that decides a sample's fate, in words and digests
+Identity = dict[str, str | int]  # everything that the key covers
 
 
 @dataclass(frozen=True)
 class Cell:
-    """`weights` and `images` are digests; `make_cell` finds them, and a worker checks them against what it loads.
+    """One run. `make_cell` makes cells and finds their digests; a worker checks the digests against what it loads.
 
-    `looks` is how often the judge looks at a randomised defence; for any other model it is LOOKS, and means nothing.
-    `files` is the digest of the files that the attack reads (QEBA's basis), empty where it reads none.
+    `weights` and `images` are digests. `looks` is how often the judge asks a randomised defence; for any other model it
+    is LOOKS and has no effect. `files` is the digest of the files that the attack reads (QEBA's basis), or empty.
     """
 
     data: str
@@ -53,7 +53,7 @@ class Cell:
 
     @property
     def own_looks(self) -> dict[str, int]:
-        """The looks, where they are not LOOKS: what was stored before they could be chosen keeps its key."""
+        """The looks, where they are not LOOKS: so cells stored before there was a choice keep their keys."""
         return {} if self.looks == LOOKS else {"looks": self.looks}
 
     @property
@@ -84,17 +84,17 @@ class Cell:
 
     @property
     def command(self) -> str | None:
-        """The command that makes this cell's records again; there is none for a network or images in hand."""
+        """The command that makes this cell's records again; None for a network or images in hand."""
         if not models.is_known(self.model) or self.data.partition(":")[0].strip() not in data.DATASETS:
             return None
-        said = ["--data", data.canonical(self.data), "--model", models.label(self.model)]
-        said += ["--defence", self.defence, "--attack", self.attack, "--threat", str(self.threat)]
+        words = ["--data", data.canonical(self.data), "--model", models.label(self.model)]
+        words += ["--defence", self.defence, "--attack", self.attack, "--threat", str(self.threat)]
         samples = self.samples if self.samples.step > 0 else self.samples[::-1]
-        said += ["--samples", f"{samples.start}:{samples.stop}"]
-        said += ["--seed", str(self.seed)] if self.seed else []
-        said += ["--precision", self.precision] if self.precision != "float32" else []
-        said += ["--looks", str(self.looks)] if self.own_looks else []
-        return shlex.join(["antiadv", "evaluate", *said])
+        words += ["--samples", f"{samples.start}:{samples.stop}"]
+        words += ["--seed", str(self.seed)] if self.seed else []
+        words += ["--precision", self.precision] if self.precision != "float32" else []
+        words += ["--looks", str(self.looks)] if self.own_looks else []
+        return shlex.join(["antiadv", "evaluate", *words])
 
 
 def key_of(identity: Identity) -> str:
@@ -102,7 +102,7 @@ def key_of(identity: Identity) -> str:
 
 
 def make_threat(threat: Threat | str, attack: Attack) -> Threat:
-    """A threat, or its text with the access left out: then what the attack needs. Checked against the attack."""
+    """The threat, checked against the attack. A text without access gets the access that the attack needs."""
     value = parse_threat(threat, attack.access) if isinstance(threat, str) else threat
     if not isinstance(value, Threat):
         raise BadInput(f"a threat is a Threat, or a text such as linf:8/255; found {value!r}. Give one of these.")
@@ -111,27 +111,27 @@ def make_threat(threat: Threat | str, attack: Attack) -> Threat:
 
 
 def read_threat(text: str) -> Threat:
-    """The text of a stored threat, which always names its access."""
+    """The threat of a stored text, which always names its access."""
     return parse_threat(text, Access.LABELS)
 
 
 def normal_attack(attack: Attack | str) -> str:
-    """Its text, which reads back as the same attack: a store could not be read otherwise."""
-    said = text(attacks.parse(attack) if isinstance(attack, str) else attack)
-    attacks.parse(said)
-    return said
+    """The spec of an attack. It is parsed once, because a store must be able to read it back."""
+    normal = text(attacks.parse(attack) if isinstance(attack, str) else attack)
+    attacks.parse(normal)
+    return normal
 
 
-def parse_samples(said: str) -> range:
-    """`0:100` or `100` to the samples 0 … 99."""
-    start, colon, stop = said.partition(":")
+def parse_samples(text: str) -> range:
+    """Both `0:100` and `100` are the samples 0 … 99."""
+    start, colon, stop = text.partition(":")
     try:
         value = range(int(start or 0), int(stop)) if colon else range(int(start))
         count = len(value)
     except (ValueError, OverflowError):
-        raise BadInput(f"samples are written START:STOP, for example 0:100; found {said!r}.") from None
+        raise BadInput(f"samples are written START:STOP, for example 0:100; found {text!r}.") from None
     if count == 0 or value.start < 0:
-        raise BadInput(f"samples must name at least one, from 0 on, for example 0:100; found {said!r}.")
+        raise BadInput(f"samples must name at least one, from 0 on, for example 0:100; found {text!r}.")
     return value
 
 
@@ -139,8 +139,8 @@ def parse_samples(said: str) -> range:
 class Record:
     """One sample. `…_confidence` is the probability of the predicted class, `…_truth` that of the true class.
 
-    `base_…` is what the bare classifier says of the same images. `draws` counts the looks the judge took (more than
-    one for a randomised defence), and `…_right` in how many of them the class was the true one.
+    `base_…` is the label that the base network gives to the same images. `draws` counts the looks of the judge (more
+    than one for a randomised defence), and `…_right` the looks in which the true class was predicted.
     """
 
     sample: int
@@ -167,7 +167,7 @@ COLUMNS = tuple(f.name for f in fields(Record))
 
 @dataclass(frozen=True)
 class Job:
-    """A cell and some of its samples: small enough to send anywhere."""
+    """A cell and some of its samples. Small, so that it can be sent to any worker."""
 
     cell: Cell
     ids: tuple[int, ...]

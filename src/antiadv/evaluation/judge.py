@@ -1,17 +1,16 @@
-"""The judge: images to records. It trusts no attack, and looks at the images itself, in float32, through the defence.
+"""The judge turns attacked images into records. It asks the model itself, in float32 and with the defence.
 
-    look(g, x)     scores of g and labels of f
-    idle(…)        which samples an attack tried nothing on
-    records(…)     what g says of x and of z, how far z is from x, and what the ledger says it cost
+    predict_repeated(g, x, …)     scores of g and labels of its base network f
+    tidy(x, z, ids)               the images of an attack, clamped to [0, 1]; NaN and infinity are refused
+    records(…)                    predictions for x and z, the distance, and the cost from the ledger
+    idle(…)                       which samples were not attacked
 
-A randomised defence is looked at `looks` times, each with dice of its own, and what counts is the majority: it is
-right where more than half of the looks are. The class in the record is the most frequent one, the true class only
-where it has that majority; confidences are means. The dice for x and for z are the same, so that an image left as it
-was is judged as it was; the first of many looks are those of few. Any other model is looked at once.
+A randomised defence is asked `looks` times, each time with other random numbers, and is right where more than half of
+the predictions are. The class in the record is the most frequent one; it is the true class only with that majority.
+Confidences are means. The random numbers for x and z are the same, so an unchanged image gets the same predictions. Any
+other model is asked once.
 
-Whatever an attack returned is first put into the box [0, 1]. An image that holds NaN or infinity is refused: judged as
-the clean image, it would count as robust. So is NaN or infinity in any answer that the judge gets. Whether z lies in
-the ball is not decided here: the record keeps the distance, and the measures compare it with a radius.
+The record keeps the distance of z from x. Whether z lies in the ball is decided later, for any radius.
 """
 
 from __future__ import annotations
@@ -38,8 +37,7 @@ from antiadv.evaluation.cell import LOOKS, Record
 
 @dataclass(frozen=True)
 class Predictions:
-    """What g says of a batch, look by look, `[D, N, K]`, the labels f gives it, and for which images either gave a
-    score that is no number."""
+    """Scores of g for each look, `[D, N, K]`; labels of f, `[N]`; and the images for which any score is not finite."""
 
     scores: Tensor
     base: Tensor
@@ -51,19 +49,19 @@ class Predictions:
 
     @property
     def sent(self) -> int:
-        """How many images were shown to g for this."""
+        """How many images were sent to g."""
         return self.draws * self.scores.shape[1]
 
     def right(self, y: Tensor) -> Tensor:
-        """In how many of the looks the class was y, `[N]`."""
+        """The number of looks that predicted y, `[N]`."""
         return (self.scores.argmax(2) == y).sum(0)
 
     def majority(self, y: Tensor) -> Tensor:
-        """Whether it was y in more than half of them."""
+        """Whether more than half of the looks predicted y."""
         return 2 * self.right(y) > self.draws
 
     def labels(self, y: Tensor) -> Tensor:
-        """The most frequent class; y only where it has the majority."""
+        """The most frequent class; y only where y has the majority."""
         if self.draws == 1:
             return self.scores[0].argmax(1)
         votes = F.one_hot(self.scores.argmax(2), self.scores.shape[2]).sum(0)
@@ -72,26 +70,27 @@ class Predictions:
 
 
 def check_looks(looks: int) -> None:
-    if type(looks) is not int or looks < 1:  # True is no number of times
+    if type(looks) is not int or looks < 1:  # True is an int for isinstance
         raise BadInput(f"looks must be a whole number, at least 1; found {looks!r}. Give for example {LOOKS}.")
 
 
-def predict_repeated(model: nn.Module, x: Tensor, engine: Engine, dice: Draws, looks: int = LOOKS) -> Predictions:
+def predict_repeated(model: nn.Module, x: Tensor, engine: Engine, draws: Draws, looks: int = LOOKS) -> Predictions:
+    """Ask a randomised model `looks` times, any other once. More looks begin with the random numbers of fewer."""
     if isinstance(model, Randomised):
-        s = torch.stack([engine.scores(model, x, draws=dice.fold(d)) for d in range(looks)])
+        s = torch.stack([engine.scores(model, x, draws=draws.fold(d)) for d in range(looks)])
     else:
         s = engine.scores(model, x)[None]
     base = base_of(model)
-    of_base = s[0] if base is model else engine.scores(base, x)
-    sound = (largest(s.transpose(0, 1)) < math.inf) & (largest(of_base) < math.inf)
-    return Predictions(s, of_base.argmax(1), ~sound)
+    base_scores = s[0] if base is model else engine.scores(base, x)
+    sound = (largest(s.transpose(0, 1)) < math.inf) & (largest(base_scores) < math.inf)
+    return Predictions(s, base_scores.argmax(1), ~sound)
 
 
 def idle(records: Sequence[Record], attack: Attack, threat: Threat) -> list[bool]:
-    """Which samples there was something to break of, and nothing was tried: the attack never ran on them.
+    """Which samples could have been broken but were not attacked.
 
-    Seen from the budget, which may be less than the attack needs, and from the record: no query, no gradient, and the
-    clean image. An attack that never asks the model under attack (`transfer`) is not idle for that.
+    Their image is the clean one, and either the budget is smaller than the attack needs or no query was made. An attack
+    that needs no queries (`transfer`) is never idle for lack of them.
     """
     least = least_queries(attack, threat)
     short = threat.queries is not None and threat.queries < least
@@ -104,17 +103,18 @@ def idle(records: Sequence[Record], attack: Attack, threat: Threat) -> list[bool
 
 
 def tidy(x: Tensor, z: Tensor, ids: Tensor) -> Tensor:
-    """z as images, in the box."""
+    """The images that an attack returned, clamped to [0, 1]. NaN and infinity are refused: judged as the clean image,
+    they would count as robust."""
     if z.shape != x.shape:
         raise BadInput(
-            f"an attack must return images like x, {tuple(x.shape)}; found {tuple(z.shape)}. Mend the attack."
+            f"an attack must return images like x, {tuple(x.shape)}; found {tuple(z.shape)}. Fix the attack."
         )
     fine = largest(z) < math.inf
     if not fine.all():
         bad = ids.cpu()[~fine.cpu()].tolist()
         raise BadInput(
             f"an attack must return images without NaN or infinity; found some for {len(bad)} of {len(x)} images, "
-            f"first for sample {bad[0]}. Mend the attack."
+            f"first for sample {bad[0]}. Fix the attack."
         )
     return z.clamp(0, 1)
 
@@ -136,7 +136,7 @@ def records(
         attacked.labels(y).tolist(),
         clean.base.tolist(),
         attacked.base.tolist(),
-        _short(ball.distance(x, z), digits=9),  # finer than the ball's tolerance: on the sphere is in the ball
+        _rounded(ball.distance(x, z), digits=9),  # finer than the ball's tolerance: a point on the sphere stays inside
         ledger.queries.tolist(),
         ledger.gradients.tolist(),
         ledger.zeros.tolist(),
@@ -149,11 +149,11 @@ def records(
     return [Record(*row) for row in zip(*columns, strict=True)]
 
 
-def _confidences(seen: Predictions, y: Tensor) -> tuple[list[float], list[float]]:
-    p = seen.scores.double().softmax(2).mean(0)
-    return _short(p.amax(1)), _short(p.gather(1, y[:, None]).squeeze(1))
+def _confidences(predictions: Predictions, y: Tensor) -> tuple[list[float], list[float]]:
+    p = predictions.scores.double().softmax(2).mean(0)
+    return _rounded(p.amax(1)), _rounded(p.gather(1, y[:, None]).squeeze(1))
 
 
-def _short(v: Tensor, digits: int = 3) -> list[float]:
-    """Three significant digits of a probability: enough for any report, and a sixth of the bytes."""
+def _rounded(v: Tensor, digits: int = 3) -> list[float]:
+    """Significant digits. Three of a probability are enough for any report, and take a sixth of the bytes."""
     return [float(f"{value:.{digits}g}") for value in v.tolist()]

@@ -1,10 +1,9 @@
-"""How far an evaluation is, told as it goes: of the cell last heard of, and of all cells together.
+"""The progress of an evaluation: counts for one cell and for all cells together.
 
-    count = Count(jobs, tell)      count.asked(job, queries)  ·  count.finished(result)  ·  count.failed(failure)
-    tell(Progress)                 what shows it is the caller's affair
+    count = Count(jobs, report)      count.queried(job, queries)  ·  count.finished(result)  ·  count.failed(failure)
+    report(Progress)                 called after each change; the caller shows it
 
-What was stored before is not counted, so a rate is that of this run. Queries include those of the shards in hand, of
-which there are as many as workers.
+Samples stored before are not counted, so that rates are those of this run. Queries include those of unfinished shards.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from antiadv.evaluation.shard import Result
 
 @dataclass(frozen=True)
 class Tally:
-    """Samples asked for, done, and of these fooled or standing still; those of shards that failed; queries."""
+    """Numbers of samples: asked for, done, fooled, still standing, and in shards that failed. And the queries."""
 
     total: int = 0
     done: int = 0
@@ -32,7 +31,7 @@ class Tally:
     queries: int = 0
 
     def plus(self, records: Sequence[Record], reach: float, idle: int = 0) -> Tally:
-        """`idle` of them were not attacked, and so do not stand."""
+        """With these records added. `idle` of them were not attacked, so they do not count as standing."""
         right = [r for r in records if r.clean == r.label]
         fooled = sum(r.attacked != r.label and r.distance <= reach for r in right)
         return replace(
@@ -50,7 +49,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class Progress:
-    """`cell` is the one last heard of and `here` its tally, `overall` that of all cells, after so many seconds."""
+    """`cell` is the cell that changed last, `here` its tally, `overall` the tally of all cells after `seconds`."""
 
     cell: Cell
     here: Tally
@@ -59,29 +58,29 @@ class Progress:
 
 
 class Count:
-    """Adds up what is done, and tells."""
+    """Adds up the results of a run and reports each change."""
 
-    def __init__(self, jobs: Sequence[Job], tell: Callable[[Progress], None] | None) -> None:
-        self._tell, self._start = tell, time.monotonic()
+    def __init__(self, jobs: Sequence[Job], report: Callable[[Progress], None] | None) -> None:
+        self._callback, self._start = report, time.monotonic()
         self._overall, self._cells = Tally(), dict[Cell, Tally]()
         for job in jobs:
             self._change(job, lambda t, n=len(job.ids): replace(t, total=t.total + n))  # type: ignore[misc]
-        self._in_hand: dict[Job, int] = {}
+        self._running: dict[Job, int] = {}  # queries of unfinished shards
 
-    def asked(self, job: Job, queries: int) -> None:
-        self._in_hand[job] = queries
+    def queried(self, job: Job, queries: int) -> None:
+        self._running[job] = queries
         self._report(job.cell)
 
     def finished(self, result: Result) -> None:
         threat, attack = result.job.cell.threat, attacks.parse(result.job.cell.attack)
-        lost = sum(idle(result.records, attack, threat))
-        self._over(result.job, lambda t: t.plus(result.records, threat.ball.reach, lost))
+        not_attacked = sum(idle(result.records, attack, threat))
+        self._end(result.job, lambda t: t.plus(result.records, threat.ball.reach, not_attacked))
 
     def failed(self, failure: Failure) -> None:
-        self._over(failure.job, lambda t: replace(t, failed=t.failed + len(failure.job.ids)))
+        self._end(failure.job, lambda t: replace(t, failed=t.failed + len(failure.job.ids)))
 
-    def _over(self, job: Job, change: Callable[[Tally], Tally]) -> None:
-        self._in_hand.pop(job, None)
+    def _end(self, job: Job, change: Callable[[Tally], Tally]) -> None:
+        self._running.pop(job, None)
         self._change(job, change)
         self._report(job.cell)
 
@@ -90,9 +89,10 @@ class Count:
         self._cells[job.cell] = change(self._cells.get(job.cell, Tally()))
 
     def _report(self, cell: Cell) -> None:
-        if self._tell is not None:
-            here, overall = self._cells[cell], self._overall
-            mine = sum(queries for job, queries in self._in_hand.items() if job.cell == cell)
-            here = replace(here, queries=here.queries + mine)
-            overall = replace(overall, queries=overall.queries + sum(self._in_hand.values()))
-            self._tell(Progress(cell, here, overall, time.monotonic() - self._start))
+        if self._callback is None:
+            return
+        here, overall = self._cells[cell], self._overall
+        running = sum(queries for job, queries in self._running.items() if job.cell == cell)
+        here = replace(here, queries=here.queries + running)
+        overall = replace(overall, queries=overall.queries + sum(self._running.values()))
+        self._callback(Progress(cell, here, overall, time.monotonic() - self._start))

@@ -1,11 +1,11 @@
-"""How the names in a cell become things: networks and data sets, loaded once per process and kept.
+"""Resources: the networks and data sets that the names in a cell stand for. Each is loaded once per process.
 
-    world.model("compact:trades")  →  nn.Module on the world's device         world.weights(…)  →  its digest
-    world.data("cifar10:test")     →  Dataset                                 world.defended(model, defence)
+    resources.model("compact:trades")  →  nn.Module on the device         resources.weights(…)  →  its digest
+    resources.data("cifar10:test")     →  Dataset                         resources.defended(model, defence)
 
-A network in hand enters by name: `Resources(models={"mine": net})`, and is then called `mine` in cells; a data set too,
-under a name that is registered. A world crosses process borders as its device and what is in hand: the rest is loaded
-anew where it arrives. With `compiled`, networks are compiled before they are attacked (`engine/fast.py`).
+A network in hand gets a name: `Resources(models={"mine": net})`. Cells then call it `mine`. A data set does too, under
+a registered name. Pickled, Resources are the device and the objects in hand; the rest is loaded again by name. With
+`compiled`, networks are compiled before they are attacked (`engine/fast.py`).
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from antiadv.engine.fast import Fast, engine
 from antiadv.evaluation.cell import Cell
 
 
-def find_device(said: str | torch.device | None) -> torch.device:
-    """The device that a text names; by default a GPU where there is one."""
-    device = said or ("cuda" if torch.cuda.is_available() else "cpu")
+def find_device(asked: str | torch.device | None) -> torch.device:
+    """The device of this name; by default a GPU if there is one."""
+    device = asked or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        return torch.zeros(1, device=device).cpu().to(device).device  # `meta` gives no number back
+        return torch.zeros(1, device=device).cpu().to(device).device  # `meta` cannot be copied back
     except Exception as error:  # a missing backend may raise anything: AssertionError, ModuleNotFoundError
         raise BadInput(f"{device} cannot be used as a device here; say cpu, or cuda where there is a GPU.") from error
 
 
 class Resources:
-    """Keeps the last network it loaded, so that consecutive shards of one cell load nothing."""
+    """Keeps the last network that it loaded, so that the next shard of the same cell loads nothing."""
 
     def __init__(
         self,
@@ -60,27 +60,26 @@ class Resources:
 
     def model(self, text: str) -> nn.Module:
         if self._last is None or self._last[0] != text:
-            with torch.inference_mode(False):  # weights that are made in it pass no gradients on, ever
+            with torch.inference_mode(False):  # weights made in inference mode never pass gradients on
                 net = self._given[text] if text in self._given else self._loaded(text)
                 check_base(net)
                 if any(t.is_meta for t in (*net.parameters(), *net.buffers())):
                     raise BadInput(f"{text} has no weights: some of it is on the device meta. Load them first.")
                 self._last = (text, net.to(self.device))
-                self._digests.pop(text, None)  # its file may have changed since it was loaded before
+                self._digests.pop(text, None)  # its file may have changed since it was last loaded
         return self._last[1]
 
     def check_name(self, text: str) -> None:
-        """A network in hand must not go by the name of another, as which a report would show it, nor by one that its
-        tables would take for something else."""
+        """Refuse a name for a network in hand that belongs to another network, or that would break a table."""
         if text in self._given and (strange := [c for c in text if c in "`|<>" or not c.isprintable()]):
             raise BadInput(
-                f"the name of a network in hand stands in tables; found {text!r}, with {strange[0]!r}. "
+                f"the name of a network in hand is shown in tables; found {text!r}, with {strange[0]!r}. "
                 "Use letters, digits and - _ . instead."
             )
         if text in self._given and models.is_registered(text):
             raise BadInput(
-                f"a network in hand needs a name of its own; found {text!r}, which begins as one of the library's. "
-                "Call it otherwise, for example mine."
+                f"a network in hand needs a name of its own; found {text!r}, which begins like one of the library's. "
+                "Choose another name, for example mine."
             )
 
     def _loaded(self, text: str) -> nn.Module:
@@ -89,11 +88,11 @@ class Resources:
         except BadSpec as error:
             if not self._given:
                 raise
-            here = ", ".join(map(repr, self._given))
-            raise BadSpec(f"{error}; in hand, by the names this World was given: {here}") from error
+            names = ", ".join(map(repr, self._given))
+            raise BadSpec(f"{error}; networks in hand: {names}") from error
 
     def defended(self, model: str, defence: str) -> nn.Module:
-        """The same object for the same words, so that what was captured of it serves the next shard too."""
+        """The network with the defence. The same object for the same specs, so that its CUDA graphs are kept."""
         base = self.model(model)
         if self._defended is None or self._defended[0] != defence or self._defended[1] is not base:
             with torch.inference_mode(False):
@@ -101,9 +100,9 @@ class Resources:
         return self._defended[2]
 
     def engine(self, precision: str = "float32", batch: int = 256) -> Fast:
-        """The engine for this device, as if it were new: whatever shards it ran before, another has the same answers.
+        """The engine for this device. It is kept, with its CUDA graphs, until another batch or precision is asked for.
 
-        It is kept, with what it has captured, until another batch or precision is asked.
+        What it learned from earlier shards is forgotten, so that results do not depend on them.
         """
         if self._engine is None or self._engine[:2] != (precision, batch):
             self._engine = (precision, batch, engine(self.device, batch, precision, self.compiled))
@@ -111,14 +110,14 @@ class Resources:
         return self._engine[2]
 
     def weights(self, text: str) -> str:
-        """The digest of what `model` gives now. A network in hand can be trained on between two calls."""
+        """The digest of the network's weights. For a network in hand it is computed each time: they may change."""
         net = self.model(text)
         if text in self._given or text not in self._digests:
             self._digests[text] = models.digest(net)
         return self._digests[text]
 
     def check(self, cell: Cell) -> None:
-        """The weights, images and files found here must be those the cell was planned with."""
+        """Check that weights, images and files have the digests that the cell was planned with."""
         dataset = self.data(cell.data)
         if dataset.digest != cell.images:
             raise BadInput(

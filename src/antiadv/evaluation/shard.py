@@ -1,17 +1,14 @@
-"""The one place where it all meets: a model, a defence, images, an attack and the judge.
+"""Attack a batch and judge the result: model, defence, images, attack and judge meet here.
 
-    confront(model, attack, threat, x, y, ids, seed)  →  z, records, receipt          for a batch in hand
-    run_shard(job, world)                             →  the same, for a cell's samples, named by text
+    attack_and_judge(model, attack, threat, x, y, ids, seed)  →  z, records, receipt     for a batch in hand
+    run_shard(job, resources)                                 →  Result                  for the samples of a cell
 
-The attack searches through `engine`, in whatever precision; the judge looks in float32. Where the two part, a search
-that ends at the first image that fools hears it at once and goes on (`Oracle.exactly`). If one that did not hear it
-ends at an image in the ball, or if it minimises the distance at any, of which the engine believes that it fools and the
-judge does not, it is made again in float32, and that search counts: lest rounding make a defence look strong. Who heard
-it had the rest of the budget, and a second search would be a second budget. Samples that the classifier gets wrong
-untouched are not attacked: nothing is left to break. Three sets of dice are made of the seed and a sample's number: the
-attack's, those of a randomised defence under attack, and the judge's. The two engines are compared over equally many
-looks. NaN or infinity in any answer to the attack or to the judge refuses the whole batch, and names the samples: such
-an answer neither fools nor withstands.
+Samples that the classifier gets wrong without an attack are not attacked. The attack searches with `engine`, in any
+precision. The judge always uses float32. Where a search took an image for a success that the judge rejects, the sample
+is rerun in float32 and the second search counts, so that rounding never makes a defence look strong. A search that was
+told of the rejection (`Oracle.confirm`) already spent its budget, so it is not rerun.
+
+NaN or infinity in any answer to the attack or to the judge refuses the batch and names the samples.
 """
 
 from __future__ import annotations
@@ -24,6 +21,7 @@ from torch import Tensor, nn
 
 from antiadv import attacks
 from antiadv.core.attack import Attack, check_attack
+from antiadv.core.confirm import samples_to_rerun
 from antiadv.core.defence import base_of, check_dice
 from antiadv.core.draws import Draws
 from antiadv.core.engine import Eager, Engine
@@ -50,12 +48,14 @@ from antiadv.evaluation.resources import Resources
 
 Watch = Callable[[Ledger], None]
 
-DEFENDER, JUDGE = 0xDEFE2D, 0x10D6E  # folds of a sample's dice, far from any step an attack counts to
+# Seed and sample number give three streams of random numbers: the attack's, the defence's and the judge's. These two
+# numbers fold the streams of defence and judge, far from any step that an attack counts to.
+DEFENDER, JUDGE = 0xDEFE2D, 0x10D6E
 
 
 @dataclass(frozen=True)
 class Result:
-    """What became of a job: its records and receipt, and the attacked images."""
+    """A finished job: its records, its receipt and the attacked images."""
 
     job: Job
     records: list[Record]
@@ -76,10 +76,46 @@ def attack_and_judge(
     looks: int = LOOKS,
     classes: int | None = None,
 ) -> tuple[Tensor, list[Record], Receipt]:
-    """Attack every sample the classifier gets right, and judge. For a targeted threat y holds the targets.
+    """Attack every sample that the classifier gets right, and judge. For a targeted threat y holds the targets.
 
-    `classes` is how many the data has, where that is known: a network with others answers another question.
+    `classes` is the number of classes of the data, where known. A network with another number is refused.
     """
+    _check_arguments(model, attack, threat, x, y, ids, seed, looks)
+    engine = Eager() if engine is None else engine
+    judge = engine.judge(model)
+    x, y, ids = x.detach().clamp(0, 1), y.to(x.device, torch.int64, copy=True), ids.to(x.device)
+    with Meter(base_of(model)) as meter:
+        batch = _Batch(model, attack, threat, x, y, ids, Draws.of(seed, ids), looks)
+        judged, ledger = batch.judged, Ledger(len(x), threat.queries)
+        report = None if watch is None else lambda: watch(ledger)
+        clean = batch.judged_clean(judge, classes)
+        goal = ~clean.majority(y) if threat.targeted else clean.majority(y)
+        z, heard = x.clone(), torch.zeros_like(goal)
+        if goal.any():
+            z[goal], heard[goal] = batch.search(goal.nonzero().squeeze(1), engine, ledger, report)
+        attacked = judged(z, judge)
+        agreement, again = 1.0, 0
+        if judge is not engine:
+            with aside():
+                before, after = judged(x, engine), judged(z, engine)
+            check_sound(before.unsound | after.unsound, ids)
+            agreement = _agreement((before, clean), (after, attacked))
+            by_search, by_judge = (p.majority(y) == threat.targeted for p in (after, attacked))
+            doubtful = samples_to_rerun(x, z, threat.ball, attack.minimal, by_search & goal, by_judge, heard)
+            again = len(doubtful)
+            if again:
+                z[doubtful] = batch.search_again(doubtful, judge, ledger, report)
+                attacked = judged(z, judge)
+        check_sound(attacked.unsound, ids)
+        facts = records(ids.tolist(), y, x, z, clean, attacked, threat.ball, ledger)
+    checks = int(ledger.checks.sum())
+    cost = {"agreement": agreement, "again": again, "checks": checks, "judge_queries": batch.judge_queries + checks}
+    return z, facts, meter.receipt(x.device, **cost, compiled=getattr(engine, "compiled", False))
+
+
+def _check_arguments(
+    model: nn.Module, attack: Attack, threat: Threat, x: Tensor, y: Tensor, ids: Tensor, seed: int, looks: int
+) -> None:
     check_base(model)
     check_dice(model)
     check_images(x)
@@ -92,81 +128,72 @@ def attack_and_judge(
             f"ids must be whole numbers in a tensor, one for each image ({len(x)}); found {describe(ids)}. "
             "Or leave them out."
         )
-    engine = Eager() if engine is None else engine
-    judge = engine.judge(model)
-    x, y, ids = x.detach().clamp(0, 1), y.to(x.device, torch.int64, copy=True), ids.to(x.device)
-    with Meter(base_of(model)) as meter:
-        dice = Draws.of(seed, ids)
 
-        looked = 0
 
-        def judged(images: Tensor, engine: Engine) -> Predictions:
-            nonlocal looked
-            found = predict_repeated(model, images, engine, dice.fold(JUDGE), looks)
-            looked += found.sent
-            return found
+@dataclass
+class _Batch:
+    """One batch under attack. `judge_queries` counts the images that the judge sent to the model."""
 
-        with fitting(model, x), untouched(x):
-            clean = judged(x, judge)
-        for s in clean.scores:
-            check_scores(s, x, y, ids, classes)
-        check_sound(clean.unsound, ids)
-        ledger = Ledger(len(x), threat.queries)
-        goal = ~clean.majority(y) if threat.targeted else clean.majority(y)
-        rows = goal.nonzero().squeeze(1)
-        seen = None if watch is None else lambda: watch(ledger)
+    model: nn.Module
+    attack: Attack
+    threat: Threat
+    x: Tensor
+    y: Tensor
+    ids: Tensor
+    draws: Draws
+    looks: int
+    judge_queries: int = 0
 
-        def search(rows: Tensor, engine: Engine, ledger: Ledger) -> tuple[Tensor, Tensor]:
-            oracle = Oracle(model, threat, ledger, engine, rows.cpu(), seen, dice.fold(DEFENDER))
-            found = attack(oracle, x[rows], y[rows], threat.ball, dice[rows])
-            check_sound(ledger.unsound, ids)  # before the images, which may be no numbers for that reason
-            z = tidy(x[rows], found.detach().to(x), ids[rows])
-            return z, oracle.was_rejected(z).to(x.device)
+    def judged(self, images: Tensor, engine: Engine) -> Predictions:
+        """The model's predictions as the judge asks for them: with the judge's random numbers, `looks` times."""
+        predictions = predict_repeated(self.model, images, engine, self.draws.fold(JUDGE), self.looks)
+        self.judge_queries += predictions.sent
+        return predictions
 
-        z, heard = x.clone(), torch.zeros_like(goal)
-        if len(rows):
-            z[rows], heard[rows] = search(rows, engine, ledger)
-        attacked = judged(z, judge)
-        agreement, again = 1.0, 0
-        if judge is not engine:
-            with aside():
-                before, after = judged(x, engine), judged(z, engine)
-            check_sound(before.unsound | after.unsound, ids)
-            agreement = _agreement((before, clean), (after, attacked))
-            believed = (after.majority(y) == threat.targeted) & (attacked.majority(y) != threat.targeted) & goal
-            claimed = attack.minimal | ((threat.ball.distance(x, z) <= threat.ball.reach) & ~heard)
-            doubtful = (believed & claimed).nonzero().squeeze(1)
-            again = len(doubtful)
-            if again:
-                second = Ledger(len(x), threat.queries)
-                z[doubtful], _ = search(doubtful, judge, second)
-                ledger.replace(doubtful.cpu(), second)
-                attacked = judged(z, judge)
-        check_sound(attacked.unsound, ids)
-        facts = records(ids.tolist(), y, x, z, clean, attacked, threat.ball, ledger)
-    checks = int(ledger.checks.sum())
-    how = {"agreement": agreement, "again": again, "checks": checks, "judge_queries": looked + checks}
-    return z, facts, meter.receipt(x.device, **how, compiled=getattr(engine, "compiled", False))
+    def judged_clean(self, judge: Engine, classes: int | None) -> Predictions:
+        """The predictions for the clean images, with all checks of what a network may answer."""
+        with fitting(self.model, self.x), untouched(self.x):
+            clean = self.judged(self.x, judge)
+        for scores in clean.scores:
+            check_scores(scores, self.x, self.y, self.ids, classes)
+        check_sound(clean.unsound, self.ids)
+        return clean
+
+    def search(
+        self, rows: Tensor, engine: Engine, ledger: Ledger, report: Callable[[], None] | None
+    ) -> tuple[Tensor, Tensor]:
+        """Run the attack on these samples. → the images, and which of them the judge rejected during the search."""
+        oracle = Oracle(self.model, self.threat, ledger, engine, rows.cpu(), report, self.draws.fold(DEFENDER))
+        images = self.attack(oracle, self.x[rows], self.y[rows], self.threat.ball, self.draws[rows])
+        check_sound(ledger.unsound, self.ids)  # before the images: unsound answers may be why they are not finite
+        z = tidy(self.x[rows], images.detach().to(self.x), self.ids[rows])
+        return z, oracle.was_rejected(z).to(self.x.device)
+
+    def search_again(self, rows: Tensor, judge: Engine, ledger: Ledger, report: Callable[[], None] | None) -> Tensor:
+        """Rerun these samples with the judge's engine. Its cost replaces theirs in the ledger."""
+        second = Ledger(len(self.x), self.threat.queries)
+        z, _ = self.search(rows, judge, second, report)
+        ledger.replace(rows.cpu(), second)
+        return z
 
 
 def _agreement(*pairs: tuple[Predictions, Predictions]) -> float:
-    """The share of images to which the precision that searched gives the judge's label; of no image, 1."""
+    """The share of images to which search and judge give the same label; 1 for no images."""
     same = torch.cat([(searched.scores.argmax(2) == judged.scores.argmax(2)).flatten() for searched, judged in pairs])
     return round(float(same.double().mean()), 6) if len(same) else 1.0
 
 
 def run_shard(job: Job, resources: Resources, engine: Engine | None = None, watch: Watch | None = None) -> Result:
-    """One job, wherever it runs. What is found here must be what the cell was planned with: `World.check`."""
+    """Run one job. Weights, images and files must be those that the cell was planned with."""
     cell = job.cell
     resources.check(cell)
     dataset = resources.data(cell.data)
     model = resources.defended(cell.model, cell.defence)
     x, y = dataset.images(job.ids).to(resources.device), dataset.labels(job.ids).to(resources.device)
-    ids = torch.tensor(job.ids)
     attack = attacks.parse(cell.attack)
     engine = resources.engine(cell.precision) if engine is None else engine
     classes = len(dataset.classes) or None
     z, facts, receipt = attack_and_judge(
-        model, attack, cell.threat, x, y, ids, cell.seed, engine, watch, cell.looks, classes
+        model, attack, cell.threat, x, y, torch.tensor(job.ids), cell.seed, engine, watch, cell.looks, classes
     )
     return Result(job, facts, receipt, z.cpu())

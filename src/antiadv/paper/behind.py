@@ -21,9 +21,9 @@ from antiadv.paper import figure_3, figure_4, figure_5, table_3, table_5, table_
 from antiadv.paper.fill import StoreIndex, compare, labels, worst
 from antiadv.paper.layout import Ask, Column, Line
 from antiadv.paper.networks import Source
-from antiadv.reporting.grid import Grid, GridLine, Number
 from antiadv.reporting.measures import Share, difference, right, share, standing
-from antiadv.reporting.table import searched
+from antiadv.reporting.select import searched
+from antiadv.reporting.table import Number, NumberLine, Table, number_table
 
 TITLE = "Behind the gains: confidence, and steps that go too far"
 LABELS = ("data", "network", "setting", "confidence, f → g")
@@ -40,13 +40,14 @@ NOTES = (
 )
 
 
-def grid(shelf: StoreIndex, source: Source | None = None) -> tuple[Grid, list[Cell]]:
+def table(shelf: StoreIndex, source: Source | None = None) -> tuple[Table, list[Cell]]:
     """The table, and the cells it is made of; no lines where nothing is stored."""
     made = [(_line(shelf, line), line) for line in _lines(Source() if source is None else source)]
     lines = [(found, line) for found, line in made if found is not None]
     used = {cell.key: cell for _, line in lines for ask in _asks(line) if (cell := shelf.find(ask)) is not None}
     said = (*NOTES, searched(used.values())) if used else NOTES
-    return Grid(TITLE, LABELS, HEADINGS, tuple(found for found, _ in lines), said), [*used.values()]
+    numbers = [found for found, _ in lines]
+    return number_table("behind", TITLE, LABELS, HEADINGS, numbers, said), [*used.values()]
 
 
 def _lines(source: Source) -> Iterator[Line]:
@@ -69,7 +70,7 @@ def _gain(line: Line, heading: str) -> Column:
     return next(c for c in line.columns if c.heading == heading).as_gain
 
 
-def _line(shelf: StoreIndex, line: Line) -> GridLine | None:
+def _line(shelf: StoreIndex, line: Line) -> NumberLine | None:
     aa, adaptive = _gain(line, "AA"), _gain(line, "adaptive")
     bare, behind = (worst(shelf, asks, aa) for asks in (line.against(aa), line.asks(aa)))
     if bare is None or behind is None or not (both := bare.keys() & behind.keys()):
@@ -85,7 +86,7 @@ def _line(shelf: StoreIndex, line: Line) -> GridLine | None:
     }
     data, network, _ = labels(line)
     sure = " → ".join(f"{fmean(r.clean_confidence for r in records):.2f}" for records in (f, g))
-    return GridLine((data, network, setting(line.defence), sure), numbers)
+    return (data, network, setting(line.defence), sure), numbers
 
 
 def setting(defence: str) -> str:

@@ -2,7 +2,7 @@
 
     Shelf(store)               the cells of a store, found by their words
     fill(layout, shelf)        →  Filled: our numbers beside the paper's, and the cells that are not stored
-    Filled.grid(…)             →  the table to print
+    Filled.table()             →  the table to print
 
 A stored cell counts for a table if its words are those asked for, its seed is 0, a randomised defence was judged by ten
 looks and, where the network has a card, its weights are the card's: results of a network that was trained anew since
@@ -18,14 +18,13 @@ import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from antiadv import attacks, defences, models
 from antiadv.core.ball import Ball
 from antiadv.evaluation.cell import LOOKS, Cell, Record
 from antiadv.evaluation.store import Store
 from antiadv.paper.layout import Ask, Column, Layout, Line, Words
-from antiadv.reporting.grid import Grid, GridLine, Number, count, join
 from antiadv.reporting.measures import (
     Difference,
     Share,
@@ -37,7 +36,9 @@ from antiadv.reporting.measures import (
     standing_by,
     unseen_by,
 )
-from antiadv.reporting.table import fuller, searched
+from antiadv.reporting.select import rank, searched
+from antiadv.reporting.table import Number, Table, number_table
+from antiadv.reporting.wording import count, join
 
 LABELS = ("data", "network", "setting")
 K = TypeVar("K", bound=Hashable)
@@ -62,7 +63,7 @@ class StoreIndex:
         data, model, *_ = ask.words
         digests = self._digests(data, model, ask.network.size == "official")
         found = [c for c in self._cells.get(ask.words, []) if (c.images, c.weights) == digests]
-        return max(found, key=lambda c: fuller(c, self.records(c)), default=None)
+        return max(found, key=lambda c: rank(c, self.records(c)), default=None)
 
     def _digests(self, data: str, model: str, official: bool) -> tuple[str, str]:
         """Of the images and the network of these names: no number is of two."""
@@ -161,12 +162,20 @@ class Filled:
     used: tuple[Cell, ...]
     search_judge_mismatch: Mapping[Cell, int]
 
-    def grid(self) -> Grid:
-        lines = tuple(
-            GridLine(labels(line), numbers) for line, numbers in zip(self.layout.lines, self.numbers, strict=True)
-        )
-        said = [*self.layout.notes, *self.sentences]
-        return Grid(self.layout.title, LABELS, tuple(self.layout.headings), lines, tuple(said))
+    def table(self, name: str = "") -> Table:
+        lines = [(labels(line), numbers) for line, numbers in zip(self.layout.lines, self.numbers, strict=True)]
+        sentences = [*self.layout.notes, *self.sentences]
+        return number_table(name, self.layout.title, LABELS, self.layout.headings, lines, sentences)
+
+    def json(self) -> dict[str, Any]:
+        lines = [
+            {
+                **dict(zip(LABELS, labels(line), strict=True)),
+                "numbers": {heading: number.json() for heading, number in numbers.items()},
+            }
+            for line, numbers in zip(self.layout.lines, self.numbers, strict=True)
+        ]
+        return {"title": self.layout.title, "lines": lines, "sentences": [*self.layout.notes, *self.sentences]}
 
     @property
     def sentences(self) -> list[str]:

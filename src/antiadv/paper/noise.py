@@ -21,8 +21,8 @@ from antiadv.paper.behind import share_of
 from antiadv.paper.fill import StoreIndex, labels, worst
 from antiadv.paper.layout import Ask, Column, Layout, Line
 from antiadv.paper.networks import Source
-from antiadv.reporting.grid import Grid, GridLine, Number
-from antiadv.reporting.table import searched
+from antiadv.reporting.select import searched
+from antiadv.reporting.table import Number, NumberLine, Table, number_table
 
 TITLE = "Beside small noise: luck, and steps that go too far"
 LABELS = ("data", "network", "attack")
@@ -36,9 +36,9 @@ NOTES = (
 )
 
 
-def grid(shelf: StoreIndex, source: Source | None = None) -> tuple[Grid, list[Cell]]:
+def table(shelf: StoreIndex, source: Source | None = None) -> tuple[Table, list[Cell]]:
     """The table, and the cells it is made of; no lines where nothing is stored."""
-    used, lines = dict[str, Cell](), list[GridLine]()
+    used, lines = dict[str, Cell](), list[NumberLine]()
     for snd, layer, column in races(table_1.layout(Source() if source is None else source)):
         found = _line(shelf, snd, layer, column)
         if found is not None:
@@ -46,7 +46,7 @@ def grid(shelf: StoreIndex, source: Source | None = None) -> tuple[Grid, list[Ce
             asked = (shelf.find(ask) for ask in (*snd.asks(column), *layer.asks(column)))
             used |= {cell.key: cell for cell in asked if cell is not None}
     said = (*NOTES, searched(used.values())) if used else NOTES
-    return Grid(TITLE, LABELS, HEADINGS, tuple(lines), said), [*used.values()]
+    return number_table("noise", TITLE, LABELS, HEADINGS, lines, said), [*used.values()]
 
 
 def races(nominal: Layout) -> Iterator[tuple[Line, Line, Column]]:
@@ -56,7 +56,7 @@ def races(nominal: Layout) -> Iterator[tuple[Line, Line, Column]]:
             yield from ((snd, layer, c) for c in layer.columns if c.heading.startswith(("Bandits", "NES")))
 
 
-def _line(shelf: StoreIndex, snd: Line, layer: Line, column: Column) -> GridLine | None:
+def _line(shelf: StoreIndex, snd: Line, layer: Line, column: Column) -> NumberLine | None:
     (ask,), hasty = layer.asks(column), replace(column, one_look=True)
     stands = worst(shelf, (ask,), column)
     seen, judged = (worst(shelf, snd.asks(c), c) for c in (hasty, column))
@@ -71,7 +71,7 @@ def _line(shelf: StoreIndex, snd: Line, layer: Line, column: Column) -> GridLine
         "SND, one look": Number(share_of(seen.values())),
         "lucky": Number(share_of(judged[i] and not seen[i] for i in seen)),
     }
-    return GridLine((data, network, column.heading), numbers)
+    return (data, network, column.heading), numbers
 
 
 def _too_far(shelf: StoreIndex, ask: Ask, stands: dict[int, bool]) -> dict[int, bool]:

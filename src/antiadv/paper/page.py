@@ -18,9 +18,11 @@ from antiadv.paper import behind, noise, table_3
 from antiadv.paper.claims import Claim, claims
 from antiadv.paper.fill import Filled, StoreIndex, fill, labels
 from antiadv.paper.networks import Source
-from antiadv.reporting.grid import NOTHING, Number, count, join
 from antiadv.reporting.measures import Difference
-from antiadv.reporting.table import searched
+from antiadv.reporting.render.markdown import table_as_markdown
+from antiadv.reporting.select import searched
+from antiadv.reporting.table import Number, text_table
+from antiadv.reporting.wording import count, join
 
 PAGE = """# The paper, reproduced
 
@@ -76,10 +78,10 @@ def page(store: Store | str | Path) -> str:
 
 
 def _behind(shelf: StoreIndex) -> str:
-    grids = [part.grid(shelf)[0] for part in (behind, noise)]
+    tables = [part.table(shelf)[0] for part in (behind, noise)]
     return "\n".join(
-        f"## {grid.title}\n\n{grid.markdown()}\n" + "".join(f"- {sentence}\n" for sentence in grid.sentences)
-        for grid in grids
+        f"## {table.title}\n\n{table_as_markdown(table)}\n" + "".join(f"- {sentence}\n" for sentence in table.sentences)
+        for table in tables
     )
 
 
@@ -92,13 +94,18 @@ def _store(store: Store | str | Path) -> Store:
 
 def claims_table(found: Sequence[Claim]) -> str:
     """A table of verdicts, then the numbers behind each."""
-    lines = ["| claim | verdict | checks passed | settled | measured of |", "| --- | --- | --- | --- | --- |"]
-    lines += [
-        f"| {c.name} | **{c.verdict}** | {sum(k.passes for k in c.measured)} of {len(c.measured)} "
-        f"| {c.settled} of {len(c.measured)} | {len(c.measured)} of {len(c.checks)} |"
+    lines = [
+        (
+            c.name,
+            f"**{c.verdict}**",
+            f"{sum(k.passes for k in c.measured)} of {len(c.measured)}",
+            f"{c.settled} of {len(c.measured)}",
+            f"{len(c.measured)} of {len(c.checks)}",
+        )
         for c in found
     ]
-    return "\n".join(lines) + "\n\n" + "\n".join(map(claim_section, found))
+    table = text_table(("claim", "verdict", "checks passed", "settled", "measured of"), lines)
+    return table_as_markdown(table) + "\n" + "\n".join(map(claim_section, found))
 
 
 def claim_section(c: Claim) -> str:
@@ -116,9 +123,9 @@ def claim_section(c: Claim) -> str:
 
 
 def section(name: str, filled: Filled) -> str:
-    grid = filled.grid()
-    notes = "".join(f"- {sentence}\n" for sentence in (*agreement(filled), *grid.sentences))
-    return f"### {grid.title}\n\n`antiadv reproduce {name}`\n\n{grid.markdown()}\n{notes}"
+    table = filled.table(name)
+    notes = "".join(f"- {sentence}\n" for sentence in (*agreement(filled), *table.sentences))
+    return f"### {table.title}\n\n`antiadv reproduce {name}`\n\n{table_as_markdown(table)}\n{notes}"
 
 
 def agreement(filled: Filled) -> list[str]:
@@ -188,19 +195,26 @@ def headline(store: Store | str | Path) -> str:
     if not whole:
         return f"No network's cells of table 3 are all stored yet ({stored}); `antiadv reproduce table-3` runs them.\n"
     lines = [
-        f"| `{anti.network.name}` | {number.n} | {_arrow(f, g, 'clean')} | {_arrow(f, g, 'AA')} | {g['AA gain']} "
-        f"| {_arrow(f, g, 'adaptive')} | {g['adaptive gain']} |"
+        (
+            f"`{anti.network.name}`",
+            str(number.n),
+            _arrow(f, g, "clean"),
+            _arrow(f, g, "AA"),
+            str(g["AA gain"]),
+            _arrow(f, g, "adaptive"),
+            str(g["adaptive gain"]),
+        )
         for f, anti, g in whole
         if (number := g["AA gain"].ours) is not None
     ]
-    head = "| network | n | clean | AutoAttack | gain [95 %] (paper) | adaptive | gain [95 %] |"
+    head = ("network", "n", "clean", "AutoAttack", "gain [95 %] (paper)", "adaptive", "gain [95 %]")
     more = "" if len(whole) == len(pairs) else f" {len(whole)} of {count(len(pairs), 'network')} so far: {stored}."
     shown = {anti.network.name for _, anti, _ in whole}
     how = searched(cell for cell in filled.used if cell.model in shown)
     note = f"In per cent and points, bare → behind the layer (K = 2, α = 0.15), Linf 8/255. {how}{more}"
-    return "\n".join([head, "| --- " * 7 + "|", *lines, "", note]) + "\n"
+    return f"{table_as_markdown(text_table(head, lines))}\n{note}\n"
 
 
 def _arrow(bare: Mapping[str, Number], defended: Mapping[str, Number], heading: str) -> str:
     """`44.1 → 68.0`"""
-    return " → ".join(numbers[heading].said[0] or NOTHING for numbers in (bare, defended))
+    return " → ".join(numbers[heading].text for numbers in (bare, defended))

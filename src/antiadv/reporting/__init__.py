@@ -1,28 +1,37 @@
 """Reports: pure functions of stored records.
 
-report(store)  →  Report: rows, flags, verdict, and their text; `print(report(store))` is the Markdown table
+report(store)           →  Report: rows, flags and verdict; `print(report(store))` shows a Markdown table
+build.build_document    →  the complete report, for a folder with an HTML page
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from antiadv.core.printable import in_markdown
 from antiadv.evaluation.store import Store
-from antiadv.reporting.flags import Flag, flags
+from antiadv.reporting.flags import Flag
+from antiadv.reporting.flags import flags as _flags
 from antiadv.reporting.measures import Calibration
-from antiadv.reporting.render.rows import html, markdown
-from antiadv.reporting.table import Row, fullest, ignoring_precision, rows
-from antiadv.reporting.temperature import Digests, beside
-from antiadv.reporting.verdict import Confidence, Level, confidence, levels, verdict
+from antiadv.reporting.render.html import table_as_html
+from antiadv.reporting.render.markdown import table_as_markdown
+from antiadv.reporting.rows import Row, row_table
+from antiadv.reporting.rows import rows as _rows
+from antiadv.reporting.select import ignoring_precision, select_precision
+from antiadv.reporting.temperature import Digests, of_store
+from antiadv.reporting.verdict import Confidence, Level, confidence, levels
+from antiadv.reporting.verdict import verdict as _verdict
 
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What the rows show: `levels` are the gains behind the verdict, `confidence` what becomes of the scores."""
+    """The rows of some cells, and what follows from them.
+
+    `levels` are the gains that the verdict speaks of. `confidence` compares the scores on clean images.
+    """
 
     rows: list[Row]
     verdict: list[str]
@@ -32,29 +41,34 @@ class Report:
 
     @property
     def sentences(self) -> list[str]:
-        """What stands below the table: the warning signs, the confidence, and the verdict last."""
+        """The sentences below the table: warning signs, then confidence, then the verdict."""
         return [*(f"Flag {flag}" for flag in self.flags), *map(str, self.confidence), *self.verdict]
 
     def __str__(self) -> str:
-        return markdown(self.rows) + "".join(f"\n{in_markdown(sentence)}\n" for sentence in self.sentences)
+        return as_markdown(self.rows, self.sentences)
 
     def _repr_html_(self) -> str:
-        return html(self.rows, self.sentences)
+        return table_as_html(row_table(self.rows), self.sentences)
 
     def json(self) -> dict[str, Any]:
         parts = {k: [part.json() for part in getattr(self, k)] for k in ("rows", "levels", "flags", "confidence")}
         return {**parts, "verdict": self.verdict}
 
 
-def report_of(found: list[Row], scaled: Mapping[Digests, Calibration] | None = None) -> Report:
-    """All that can be said of these rows; what is compared was searched in whatever precision."""
-    best = fullest(found)
-    same = [dataclasses.replace(row, cell=ignoring_precision(row.cell)) for row in best]
-    return Report(found, verdict(same), levels(same), flags(best), confidence(same, scaled))
+def as_markdown(rows: Sequence[Row], sentences: Sequence[str]) -> str:
+    """Render rows as a Markdown table with a paragraph for each sentence below it."""
+    return table_as_markdown(row_table(rows)) + "".join(f"\n{in_markdown(sentence)}\n" for sentence in sentences)
+
+
+def report_of(rows: list[Row], scaled: Mapping[Digests, Calibration] | None = None) -> Report:
+    """Return the report of these rows. Cells are compared whatever precision they were searched in."""
+    selected = select_precision(rows)
+    same = [dataclasses.replace(row, cell=ignoring_precision(row.cell)) for row in selected]
+    return Report(rows, _verdict(same), levels(same), _flags(selected), confidence(same, scaled))
 
 
 def report(store: Store | str | Path) -> Report:
-    """Everything the store holds, as rows with intervals, the warning signs, and the verdict on each defence.
+    """Report everything that a store holds: rows with intervals, warning signs, and the verdict on each defence.
 
     >>> import antiadv, tempfile
     >>> asked = {"model": "compact:trades", "attack": "transfer", "threat": "linf:16/255", "samples": range(4)}
@@ -64,5 +78,5 @@ def report(store: Store | str | Path) -> Report:
     >>> [(row.cell.defence, str(row.robust)) for row in made.rows]
     [('none', '25.0 [4.6, 69.9]'), ('anti_adversary', '25.0 [4.6, 69.9]')]
     """
-    facts = store if isinstance(store, Store) else Store(store)
-    return report_of(rows(facts), beside(facts.root))
+    opened = store if isinstance(store, Store) else Store(store)
+    return report_of(_rows(opened), of_store(opened.root))

@@ -1,13 +1,14 @@
-"""Rows to figures: what a store shows at a glance.
+"""Figures from rows.
 
-    by_queries(rows)     robust accuracy as of every budget up to the run's, for attacks that stop at success
-    by_radius(rows)      robust accuracy at other radii, as far as the records tell
-    by_access(levels)    what a defence gains, by what its attacker may see
-    by_cost(rows)        how many times the queries it takes to fool the median sample
+    by_queries(rows)     robust accuracy for every budget up to the run's, for attacks that stop at success
+    by_radius(rows)      robust accuracy at other radii, where the records allow it
+    by_access(levels)    the gain of a defence for each level of access
+    by_cost(rows)        the ratio of the queries that it takes to fool the median sample
 
-A run tells of smaller budgets where success is sticky and no step depends on the budget (`STOPPING`). It tells of
-larger radii where the attack looks for the closest fooling image: how far that one is stands in the record. Below the
-run's own radius it does not, for such an attack stops at its first image inside. Others show a radius for each cell.
+A run shows smaller budgets if the attack stops at success and no step depends on the budget (`STOPPING`). It shows
+larger radii if the attack looks for the closest adversarial image, whose distance is in the record. It does not show
+smaller radii, because such an attack stops at its first image inside the ball. For other attacks, each cell shows one
+radius.
 """
 
 from __future__ import annotations
@@ -26,24 +27,25 @@ from antiadv.core.ball import Ball
 from antiadv.core.threat import Access
 from antiadv.evaluation.cell import Record
 from antiadv.reporting.figures import Figure, Panel, Series
-from antiadv.reporting.grid import join
 from antiadv.reporting.measures import Ratio, Share, right, search_judge_mismatch, share, standing
-from antiadv.reporting.table import Row, coarse, searched
+from antiadv.reporting.rows import Row
+from antiadv.reporting.select import rank, searched
 from antiadv.reporting.verdict import WHO, Level
+from antiadv.reporting.wording import join
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 
 STOPPING = ("nes", "bandits", "square")
-POINTS = 32  # of a curve
-FARTHEST = 4.0  # times the run's radius
-APART = 1.25  # times: radii nearer than that make no curve
-LINES = 4  # defended ones in a panel
+POINTS = 32  # points of a curve
+FARTHEST = 4.0  # the largest radius, in multiples of the run's
+APART = 1.25  # the least ratio of radii that make a curve
+LINES = 4  # defended lines of a panel
 ACCURACY = "robust accuracy, %"
-SAME = "The lines of a panel are of the same samples."
+SAME = "All lines of a panel use the same samples."
 BOUNDS = {"exactly": ("measured", "o"), "more": ("more than this", ">"), "less": ("less than this", "<")}
 
-_share = lru_cache(maxsize=4096)(share)  # curves ask for the same ones again and again
+_share = lru_cache(maxsize=4096)(share)  # curves need the same shares many times
 
 
 # ---------------------------------------------------------------- queries
@@ -64,8 +66,8 @@ def by_queries(rows: Sequence[Row]) -> list[Figure]:
                 panels.append(Panel(f"{names[network]}, {ball}", "queries", ACCURACY, series, log=True))
         if panels:
             caption = (
-                f"Samples that stand against {attack} as of every budget, from the records of the run with the whole "
-                f"budget, with 95 % intervals. {SAME} {_searched(drawn)}{_left_out(fullest, drawn)}"
+                f"Samples that stand against {attack} with every smaller budget, from the records of the run with the "
+                f"full budget, with 95 % intervals. {SAME} {_searched(drawn)}{_left_out(fullest, drawn)}"
             )
             name, title = f"queries-{_slug(attack)}", f"Robust accuracy against queries: {attack}"
             found.append(Figure(name, title, caption, tuple(panels), _keys(drawn)))
@@ -73,7 +75,7 @@ def by_queries(rows: Sequence[Row]) -> list[Figure]:
 
 
 def falling(row: Row) -> list[tuple[float, Share]]:
-    """The accuracy as of budgets up to the run's, evenly on a logarithmic scale: `measures.standing_by` for each."""
+    """The accuracy for budgets up to the run's, evenly on a logarithmic scale, as in `measures.standing_by`."""
     n, ball, most = len(row.records), row.cell.threat.ball, row.cell.threat.queries or 1
     start = sum(map(right, row.records))
     fell = sorted(r.queries for r in row.records if right(r) and not standing(r, ball))
@@ -85,7 +87,7 @@ def falling(row: Row) -> list[tuple[float, Share]]:
 
 
 def by_radius(rows: Sequence[Row]) -> list[Figure]:
-    """A figure for each attack whose records, or whose cells at several radii, tell of more radii than one."""
+    """A figure for each attack whose records or cells show more than one radius."""
     found = []
     for attack, group in _groups(_ran(rows), lambda r: r.cell.attack):
         minimal = attacks.parse(attack).minimal
@@ -104,7 +106,7 @@ def by_radius(rows: Sequence[Row]) -> list[Figure]:
                 panels.append(Panel(title, along, ACCURACY, lines))
                 used += mine
         if panels:
-            how = "each sample's closest fooling image tells of every radius from the run's own on"
+            how = "the closest adversarial image of each sample shows every radius from the run's own on"
             caption = (
                 f"Samples that stand against {attack}: {how if minimal else 'a cell for each radius'}, with 95 % "
                 f"intervals. {SAME} {_searched(used)}{_left_out(fullest, used)}"
@@ -115,7 +117,7 @@ def by_radius(rows: Sequence[Row]) -> list[Figure]:
 
 
 def _setting(r: Row) -> tuple[tuple[str, str], float, int | None]:
-    """Where radii may be compared: on one network, in one norm, with one budget."""
+    """Radii are compared on one network, in one norm, with one budget."""
     return _network(r), r.cell.threat.ball.p, r.cell.threat.queries
 
 
@@ -153,11 +155,11 @@ def _unit(ball: Ball) -> float:
 
 
 def by_access(levels: Sequence[Level]) -> list[Figure]:
-    """A panel for each ball and each defence before several networks; those before one alone share a panel."""
+    """A panel for each ball and each defence of several networks. Defences of one network share a panel."""
     wide = {d for d, group in _groups(levels, lambda part: part.defence) if len({_place(part) for part in group}) > 1}
     panels, known = [], _named(map(_place, levels))
     for (defence, ball), group in _groups(levels, lambda p: (p.defence if p.defence in wide else "", p.ball)):
-        names = [known[_place(part)] + ("" if defence else f" behind {part.defence}") for part in group]
+        names = [known[_place(part)] + ("" if defence else f" with {part.defence}") for part in group]
         places = {name: float(i) for i, name in enumerate(dict.fromkeys(names))}
         series = []
         for access in Access:
@@ -169,9 +171,9 @@ def by_access(levels: Sequence[Level]) -> list[Figure]:
         title = f"{defence or 'others'}, {ball}"
         panels.append(Panel(title, "gain, points", "", tuple(series), tuple(places), zero=0.0))
     caption = (
-        "Robust accuracy behind the defence minus that of the bare network, in points, on the same samples: the worst "
-        "case of all attacks at each level of access, with 95 % intervals. Who knows the defence may also do what the "
-        "others do."
+        "Robust accuracy with the defence minus that of the bare network, in points, on the same samples: the worst "
+        "case of all attacks at each level of access, with 95 % intervals. An attacker who knows the defence may also "
+        "run the attacks of the other levels."
     )
     panels.sort(key=lambda panel: (panel.title.startswith("others"), -len(panel.names), -len(panel.series)))
     return [Figure("access", "Gain by level of access", caption, tuple(panels))] if panels else []
@@ -184,20 +186,20 @@ def _place(part: Level) -> tuple[str, str]:
 def by_cost(rows: Sequence[Row]) -> list[Figure]:
     """For attacks with a budget of queries: a panel for each, a line for each network and defence."""
     asked = [r for r in rows if r.ratio is not None and r.cell.threat.queries is not None]
-    told = _fullest(asked, lambda r: (_network(r), r.defence, r.cell.attack, r.cell.threat))
-    panels, known = [], _named(map(_network, told))
-    for (attack, threat), group in _groups(told, lambda r: (r.cell.attack, r.cell.threat)):
+    shown = _fullest(asked, lambda r: (_network(r), r.defence, r.cell.attack, r.cell.threat))
+    panels, known = [], _named(map(_network, shown))
+    for (attack, threat), group in _groups(shown, lambda r: (r.cell.attack, r.cell.threat)):
         names = tuple(f"{known[_network(r)]} {_who(r)}" for r in group)
         ratios = [(float(i), r.ratio) for i, r in enumerate(group) if r.ratio is not None]
         title = f"{attack}, {threat.ball}, {threat.queries:,} queries"
         panels.append(Panel(title, "times the queries", "", tuple(_bounds(ratios)), names, log=True, zero=1.0))
     caption = (
-        "The median number of queries it takes to fool a sample behind the defence, over that of the bare network, on "
-        "the same samples. A sample that stood is censored at what was spent on it (Kaplan and Meier); where more than "
-        "half of them stood, the ratio is only bounded."
+        "The median number of queries it takes to fool a sample with the defence, divided by that of the bare network, "
+        "on the same samples. A sample that stood is censored at the queries spent on it (Kaplan and Meier). If more "
+        "than half of them stood, only a bound of the ratio is known."
     )
-    caption += f" {_searched(told)}" if told else ""
-    return [Figure("cost", "Query cost ratio", caption, tuple(panels), _keys(told))] if panels else []
+    caption += f" {_searched(shown)}" if shown else ""
+    return [Figure("cost", "Query cost ratio", caption, tuple(panels), _keys(shown))] if panels else []
 
 
 def _bounds(ratios: Sequence[tuple[float, Ratio]]) -> Iterator[Series]:
@@ -218,21 +220,21 @@ def _groups(parts: Iterable[T], key: Callable[[T], K]) -> list[tuple[K, list[T]]
 
 
 def _ran(rows: Iterable[Row]) -> list[Row]:
-    """Those whose attack ran."""
+    """The rows whose attack ran."""
     return [r for r in rows if r.robust is not None]
 
 
 def _fullest(rows: Iterable[Row], key: Callable[[Row], Hashable]) -> list[Row]:
-    """Of several cells for one place, such as other seeds and precisions, the one with the most behind it."""
+    """One row for each key: the one with the largest budget, and then the one that `select.rank` puts first."""
 
-    def behind(r: Row) -> tuple[int, int, int]:
-        return r.cell.threat.queries or 0, len(r.records), -coarse(r.cell.precision)
+    def order(r: Row) -> tuple[int, int, int]:
+        return r.cell.threat.queries or 0, *rank(r.cell, r.records)
 
-    return [max(group, key=behind) for _, group in _groups(rows, key)]
+    return [max(group, key=order) for _, group in _groups(rows, key)]
 
 
 def _chosen(rows: Sequence[Row]) -> list[Row]:
-    """Networks attacked bare and defended; of their defences the few that stand before the most networks."""
+    """The rows of networks that were attacked bare and defended, with the defences that most networks have."""
     spread = Counter(d for (_, d), _ in _groups(rows, lambda r: (_network(r), r.defence)))
     kept = []
     for _, group in _groups(rows, _network):
@@ -243,9 +245,9 @@ def _chosen(rows: Sequence[Row]) -> list[Row]:
 
 
 def _shared(rows: Sequence[Row]) -> list[Row]:
-    """Each with the samples alone that all have: half-run cells must not look better or worse than whole ones.
+    """The rows with only the samples that all of them have, so that an unfinished cell compares fairly.
 
-    Nothing, where there is nothing to compare: no sample in common, or not both a bare row and a defended one.
+    Empty if there is nothing to compare: no common sample, or not both a bare row and a defended one.
     """
     common = set.intersection(*({x.sample for x in r.records} for r in rows))
     if not common or len({r.cell.defence == defences.BARE for r in rows}) < 2:
@@ -254,7 +256,7 @@ def _shared(rows: Sequence[Row]) -> list[Row]:
 
 
 def _left_out(rows: Sequence[Row], drawn: Sequence[Row]) -> str:
-    """What a caption owes to who looks for a defence that is not drawn."""
+    """A sentence for the caption on defences that are not drawn."""
     networks, shown = set(map(_network, drawn)), {(_network(r), r.defence) for r in drawn}
     lost = [r for r in rows if _network(r) in networks and (_network(r), r.defence) not in shown]
     return f" Not drawn, but in the tables: {join(sorted({_who(r) for r in lost}))}." if lost else ""
@@ -271,14 +273,14 @@ def _network(r: Row) -> tuple[str, str]:
 
 
 def _named(networks: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
-    """A network by its name, and by its data too where that alone tells two apart."""
+    """The name of each network, with its data if two networks share the name."""
     found = set(networks)
     twice = Counter(model for _, model in found)
     return {(data, model): f"{model} ({data})" if twice[model] > 1 else model for data, model in found}
 
 
 def _who(r: Row) -> str:
-    return "bare" if r.cell.defence == defences.BARE else f"behind {r.defence}"
+    return "bare" if r.cell.defence == defences.BARE else f"with {r.defence}"
 
 
 def _searched(rows: Iterable[Row]) -> str:

@@ -1,9 +1,9 @@
-"""A report as one value, before it is a page: everything in it is text, numbers and pictures.
+"""A report as one value: texts, numbers, tables and pictures, before any of it is rendered.
 
     Document    summary · claims · tables · figures · gallery · warning signs · every cell · how each was made
-    json()      all of it as plain values; `markdown_page.py` and `html_page.py` show it, `folder.py` writes it
+    Section     what another package adds to a document, such as the paper's tables and claims
 
-It is put together in `paper/whole.py`, which knows the paper; here nobody does.
+`build.py` makes a document from a store, `render/` shows it, and `folder.py` writes it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any
 from antiadv.reporting.figures import Figure
 from antiadv.reporting.flag_explanations import EXPLAINED, Explanation
 from antiadv.reporting.flags import Flag
-from antiadv.reporting.sheet import Sheet
+from antiadv.reporting.table import Table
 
 
 @dataclass(frozen=True)
 class Claimed:
-    """Something that was claimed, the rule that decides, and what each check of it found."""
+    """A claim, the rule that decides it, and what each check of it found."""
 
     name: str
     verdict: str
@@ -29,24 +29,37 @@ class Claimed:
     passed: tuple[str, ...]
     failed: tuple[str, ...]
     missing: tuple[str, ...]
-    settled: int  # of the checks that were made, those whose whole interval passes or fails
+    settled: int  # how many checks have their interval entirely on one side of the bar
     why: str = ""  # the best explanation, where a check failed
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A table with what must be said of it: `sources` are the keys of its cells, `missing` those that are not there."""
+    """A table of a section: the command that makes it, the keys of its cells, and the cells that are not stored."""
 
-    sheet: Sheet
+    table: Table
     command: str
-    sentences: tuple[str, ...]
     sources: tuple[str, ...]
-    missing: tuple[str, ...]
+    missing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Section:
+    """What a package adds to a report. `build_document` puts each part where a reader expects it.
+
+    `sentences` go into the summary, after the gains of the defences. `absent` says what is not stored.
+    """
+
+    sentences: tuple[str, ...] = ()
+    claims: tuple[Claimed, ...] = ()
+    tables: tuple[Shown, ...] = ()
+    figures: tuple[Figure, ...] = ()
+    absent: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a classifier says of an image: a class, its probability if known, and whether it is the true one."""
+    """A classifier's prediction for an image: a class, its probability if known, and whether it is correct."""
 
     label: str
     confidence: float | None
@@ -58,7 +71,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Exhibit:
-    """One image before and after an attack on g, as PNG; `change` is their difference, `factor` times as large."""
+    """One image before and after an attack on g, as PNG. `change` is the perturbation, magnified by `factor`."""
 
     sample: int
     truth: str
@@ -69,12 +82,12 @@ class Exhibit:
     after: bytes = field(repr=False)
     factor: float
     distance: str
-    answers: Mapping[str, tuple[Answer, Answer]]  # by classifier, bare first: before and after
+    answers: Mapping[str, tuple[Answer, Answer]]  # by classifier, the bare one first: before and after
 
     def json(self) -> dict[str, Any]:
-        said = {k: getattr(self, k) for k in ("sample", "truth", "attack", "on", "factor", "distance")}
-        both = {who: {"before": asdict(b), "after": asdict(a)} for who, (b, a) in self.answers.items()}
-        return {**said, "answers": both}
+        plain = {k: getattr(self, k) for k in ("sample", "truth", "attack", "on", "factor", "distance")}
+        both = {name: {"before": asdict(b), "after": asdict(a)} for name, (b, a) in self.answers.items()}
+        return {**plain, "answers": both}
 
 
 @dataclass(frozen=True)
@@ -85,7 +98,7 @@ class Gallery:
 
 @dataclass(frozen=True)
 class Raised:
-    """A warning sign, what it means, and every time it was raised."""
+    """A warning sign, what it means, and a sentence for each time it was raised."""
 
     name: str
     explained: Explanation
@@ -93,40 +106,40 @@ class Raised:
 
 
 def raised(flags: Sequence[Flag]) -> tuple[Raised, ...]:
-    """Flags by their rule, in the rules' order."""
-    found = {name: tuple(flag.sentence for flag in flags if flag.name == name) for name in EXPLAINED}
-    return tuple(Raised(name, EXPLAINED[name], said) for name, said in found.items() if said)
+    """Group flags by their rule, in the order of the rules."""
+    by_name = {name: tuple(flag.sentence for flag in flags if flag.name == name) for name in EXPLAINED}
+    return tuple(Raised(name, EXPLAINED[name], sentences) for name, sentences in by_name.items() if sentences)
 
 
 @dataclass(frozen=True)
 class Document:
     title: str
-    facts: tuple[tuple[str, str], ...]  # what it rests on: cells, records, versions
+    facts: tuple[tuple[str, str], ...]  # cells, records, versions
     summary: tuple[str, ...]
     verdict: tuple[str, ...]
     confidence: tuple[str, ...]
-    defences: Sheet
+    defences: Table
     claims: tuple[Claimed, ...]
     tables: tuple[Shown, ...]
-    absent: tuple[str, ...]  # sentences on what is not stored at all
+    absent: tuple[str, ...]  # sentences on what is not stored
     figures: tuple[Figure, ...]
     gallery: Gallery
     flags: tuple[Raised, ...]
-    cells: Sheet
-    sources: Sheet
+    cells: Table
+    sources: Table
 
     @property
-    def sheets(self) -> list[Sheet]:
-        """Every table that is also a file of its own."""
-        return [self.defences, *(shown.sheet for shown in self.tables), self.cells, self.sources]
+    def all_tables(self) -> list[Table]:
+        """Every table that is also written to a file of its own."""
+        return [self.defences, *(shown.table for shown in self.tables), self.cells, self.sources]
 
     def json(self) -> dict[str, Any]:
         tables = {
-            shown.sheet.name: {
-                "title": shown.sheet.title,
+            shown.table.name: {
+                "title": shown.table.title,
                 "command": shown.command,
-                "lines": shown.sheet.json(),
-                "sentences": list(shown.sentences),
+                "lines": shown.table.json(),
+                "sentences": list(shown.table.sentences),
                 "cells": list(shown.sources),
                 "missing": list(shown.missing),
             }

@@ -1,12 +1,12 @@
-"""Figures: plain values in, SVG out, for a page that opens offline. Needs matplotlib (`antiadv[report]`).
+"""Figures: plain values in, SVG out. Needs matplotlib (`antiadv[report]`).
 
     Series    a label and its points, with intervals where there are any
-    Panel     axes and series; sideways: a line per name, values along x
-    Figure    a title, a caption, and panels that a page may lay out as wide as its reader's screen
-    svg(…)    one panel as an <svg> that says in words what it shows
+    Panel     axes and series; sideways, it has a line per name and values along x
+    Figure    a title, a caption, and panels that a page arranges to fit the screen
+    svg(…)    one panel as an <svg> with a description in words
 
-What is drawn in ink takes the colour of the text around it (`currentColor`), so a page may be light or dark; series
-have colours that stand out from both, and a line style and a marker of their own for who does not see colours.
+Text and axes take the colour of the text around them (`currentColor`), so a page may be light or dark. Series have
+colours that are visible on both, and a line style and a marker of their own for readers who do not see colours.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 Kind = Literal["curve", "dots", "level", "marks"]
 
-LONGEST = 200  # letters of a name that is drawn
-INK = "#010203"  # replaced by currentColor: nothing else is drawn in it
+LONGEST = 200  # longer names are cut
+INK = "#010203"  # replaced by currentColor; nothing else has this colour
 COLOURS = ("#3c82d6", "#d1701a", "#1f9e78", "#b060c8", "#b8860b", "#d4508c")
 MARKS, DASHES = "osD^vP", ("-", "--", "-.", (0, (1, 1)), (0, (5, 1, 1, 1, 1, 1)), (0, (3, 2)))
-WIDTH, HEIGHT, LINE = 4.2, 3.1, 0.46  # inches: as wide as a telephone shows without shrinking the text
-SETTINGS: dict[Any, Any] = {  # of many types; matplotlib spells the type of the keys out, all three hundred
+WIDTH, HEIGHT, LINE = 4.2, 3.1, 0.46  # inches: fits a telephone without shrinking the text
+SETTINGS: dict[Any, Any] = {  # Any: matplotlib lists all three hundred keys in its type
     "svg.fonttype": "none",
     "text.parse_math": False,
     "font.size": 9,
@@ -47,10 +47,10 @@ SETTINGS: dict[Any, Any] = {  # of many types; matplotlib spells the type of the
 
 @dataclass(frozen=True)
 class Series:
-    """`low` and `high` are intervals of the values: of y, or sideways of x. `mark` is a marker, where one is due.
+    """`low` and `high` are intervals of the values: of y, or of x if the panel is sideways. `mark` is the marker.
 
-    A curve is a line with a band, dots are joined points with bars, marks are points alone, a level one value
-    throughout, which the caption explains.
+    A curve is a line with a band, dots are joined points with bars, marks are points without a line, and a level is one
+    value across the panel, which the caption explains.
     """
 
     label: str
@@ -60,16 +60,16 @@ class Series:
     high: tuple[float, ...] = ()
     kind: Kind = "curve"
     mark: str = ""
-    hue: int | None = None  # of which other series it shares the colour
+    hue: int | None = None  # the index of its colour, to share it with another series
 
     def json(self) -> dict[str, Any]:
-        said: dict[str, Any] = {"label": self.label, "x": list(self.x), "y": list(self.y)}
-        return said | ({"low": list(self.low), "high": list(self.high)} if self.low else {})
+        plain: dict[str, Any] = {"label": self.label, "x": list(self.x), "y": list(self.y)}
+        return plain | ({"low": list(self.low), "high": list(self.high)} if self.low else {})
 
 
 @dataclass(frozen=True)
 class Panel:
-    """`names` turn it sideways: y counts them from the top. `ticks` are places on x, 1 apart, and their names."""
+    """`names` make it sideways: y counts them from the top. `ticks` are places on x, 1 apart, and their names."""
 
     title: str
     x_label: str
@@ -78,15 +78,15 @@ class Panel:
     names: tuple[str, ...] = ()
     log: bool = False
     ticks: tuple[tuple[float, str], ...] = ()
-    zero: float | None = None  # a thin line across the values: where nothing is gained
+    zero: float | None = None  # a thin line at this value, where nothing is gained
 
     @property
     def about(self) -> str:
-        """What there is to see, for who cannot."""
-        said = "; ".join(self._told(s) for s in self.series)
-        return f"{self.title}. {self.x_label}{' against ' + self.y_label if self.y_label else ''}: {said}."
+        """A description in words, for screen readers."""
+        series = "; ".join(self._described(s) for s in self.series)
+        return f"{self.title}. {self.x_label}{' against ' + self.y_label if self.y_label else ''}: {series}."
 
-    def _told(self, s: Series) -> str:
+    def _described(self, s: Series) -> str:
         if self.names:
             return f"{s.label}: " + ", ".join(f"{self.names[round(y)]} {x:.3g}" for x, y in zip(s.x, s.y, strict=True))
         ends = f"{s.y[0]:.1f}" if s.kind == "level" or len(s.x) == 1 else f"{s.y[0]:.1f} to {s.y[-1]:.1f}"
@@ -97,8 +97,8 @@ class Panel:
         return dict(self.ticks).get(x, f"{x:,.4g}" if x < 1000 else f"{x:,.0f}")
 
     def json(self) -> dict[str, Any]:
-        said = {"title": self.title, "x": self.x_label, "y": self.y_label, "series": [s.json() for s in self.series]}
-        return said | ({"names": list(self.names)} if self.names else {})
+        plain = {"title": self.title, "x": self.x_label, "y": self.y_label, "series": [s.json() for s in self.series]}
+        return plain | ({"names": list(self.names)} if self.names else {})
 
 
 @dataclass(frozen=True)
@@ -115,41 +115,41 @@ class Figure:
         return [f"{self.name}-{i}" for i in range(1, len(self.panels) + 1)]
 
     def json(self) -> dict[str, Any]:
-        said: dict[str, Any] = {"title": self.title, "caption": self.caption, "cells": list(self.sources)}
-        return said | {"panels": [panel.json() for panel in self.panels]}
+        plain: dict[str, Any] = {"title": self.title, "caption": self.caption, "cells": list(self.sources)}
+        return plain | {"panels": [panel.json() for panel in self.panels]}
 
 
 # ---------------------------------------------------------------- drawing
 
 
 def draw(figures: Iterable[Figure]) -> dict[str, str]:
-    """Every panel by its name."""
+    """Draw every panel. Returns SVG elements by name."""
     every = [pair for figure in figures for pair in zip(figure.places, figure.panels, strict=True)]
     return {name: svg(_without_codes(panel), name) for name, panel in every}
 
 
 def _without_codes(panel: Panel) -> Panel:
-    """The same with names that XML can hold, and that leave room for the axes."""
+    """The same panel with names that XML can hold and that leave room for the axes."""
 
-    def named(said: str) -> str:
-        plain = printable(said)
+    def named(text: str) -> str:
+        plain = printable(text)
         return plain if len(plain) <= LONGEST else f"{plain[: LONGEST - 1]}…"
 
     series = tuple(replace(s, label=named(s.label)) for s in panel.series)
-    ticks = tuple((x, named(said)) for x, said in panel.ticks)
+    ticks = tuple((x, named(text)) for x, text in panel.ticks)
     return replace(panel, title=named(panel.title), series=series, names=tuple(map(named, panel.names)), ticks=ticks)
 
 
 def svg(panel: Panel, name: str) -> str:
-    """An <svg> element, ids and all unlike those of any other name; the same bytes whenever it is drawn."""
+    """Draw one panel as an <svg> element. Its ids start with `name`, and its bytes are the same every time."""
     try:
         import matplotlib
-        from matplotlib.figure import Figure as Canvas  # not pyplot: no window, no state that outlives this
+        from matplotlib.figure import Figure as Canvas  # not pyplot, which keeps global state
     except ImportError as missing:
         raise MissingExtra("matplotlib", "report") from missing
     with matplotlib.rc_context({**SETTINGS, "svg.hashsalt": name}), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph")  # the browser has a font for every name, whatever is missing here
-        warnings.filterwarnings("ignore", "constrained_layout not applied")  # beside a name too long for the panel
+        warnings.filterwarnings("ignore", "Glyph")  # the browser has fonts that this machine may lack
+        warnings.filterwarnings("ignore", "constrained_layout not applied")  # a name is too long for the panel
         tall = 1.1 + LINE * len(panel.names) if panel.names else HEIGHT
         canvas = Canvas(figsize=(WIDTH, tall), layout="constrained", facecolor="none")
         axes = canvas.subplots()
@@ -165,7 +165,7 @@ def svg(panel: Panel, name: str) -> str:
     return _inlined(out.getvalue(), panel, name)
 
 
-def _upright(axes: Axes, s: Series, i: int) -> Any:  # whichever kind of artist shows it in the legend
+def _upright(axes: Axes, s: Series, i: int) -> Any:  # the matplotlib artist for the legend
     hue = i if s.hue is None else s.hue
     colour, dash, mark = COLOURS[hue % 6], DASHES[hue % 6], s.mark or MARKS[hue % 6]
     if s.kind == "level":
@@ -182,7 +182,7 @@ def _upright(axes: Axes, s: Series, i: int) -> Any:  # whichever kind of artist 
 def _sideways(axes: Axes, s: Series, i: int) -> Any:
     hue = i if s.hue is None else s.hue
     colour, mark = COLOURS[hue % 6], s.mark or MARKS[i % 6]
-    places = [y + 0.12 * i for y in s.y]  # under the name, series by series
+    places = [y + 0.12 * i for y in s.y]  # below the name, one below another
     bars = _bars(s, s.x)
     return axes.errorbar(s.x, places, None, bars, color=colour, linestyle="", marker=mark, capsize=2, markersize=4.5)
 
@@ -203,13 +203,13 @@ def _dress(axes: Axes, panel: Panel) -> None:
         if panel.names:
             from matplotlib.ticker import LogLocator
 
-            axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))  # ratios are seldom whole decades apart
+            axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))  # ratios are seldom powers of ten
         axes.minorticks_off()
         axes.xaxis.set_major_formatter(lambda x, _: f"{x:,g}")
     if panel.ticks:
-        axes.set_xticks([x for x, _ in panel.ticks], labels=[said for _, said in panel.ticks])
+        axes.set_xticks([x for x, _ in panel.ticks], labels=[text for _, text in panel.ticks])
         axes.set_xlim(panel.ticks[0][0] - 0.3, panel.ticks[-1][0] + 0.3)
-        if any(len(said) > 4 for _, said in panel.ticks):
+        if any(len(text) > 4 for _, text in panel.ticks):
             axes.tick_params(axis="x", rotation=45)
     axes.grid(axis="both" if not panel.names else "x", color=INK, alpha=0.15, linewidth=0.6)
     if panel.zero is not None:
@@ -218,14 +218,14 @@ def _dress(axes: Axes, panel: Panel) -> None:
         axes.set_ylim(len(panel.names) - 0.35, -0.55)
         axes.set_yticks([])
         axes.spines["left"].set_visible(False)
-        for y, said in enumerate(panel.names):
-            axes.text(0, y - 0.32, said, transform=axes.get_yaxis_transform(), fontsize=8, va="center")
+        for y, name in enumerate(panel.names):
+            axes.text(0, y - 0.32, name, transform=axes.get_yaxis_transform(), fontsize=8, va="center")
     else:
         axes.set_ylim(0, 1.08 * max(v for s in panel.series for v in (*s.y, *s.high)) or 1)
 
 
 def _inlined(drawn: str, panel: Panel, name: str) -> str:
-    """What matplotlib wrote, as an element of a page: no prologue, no style for the whole page, names of its own."""
+    """Make matplotlib's SVG an element of a page: without prologue and style sheet, and with ids of its own."""
     body = drawn[drawn.index("<svg") :]
     body = re.sub(r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>", "", body, flags=re.DOTALL)
     body = re.sub(r'\bid="([^"]*)"', rf'id="{name}-\1"', body)
@@ -243,5 +243,5 @@ ALONE = "<style>svg{color:#111}@media(prefers-color-scheme:dark){svg{color:#ddd}
 
 
 def alone(element: str) -> str:
-    """The same as a file of its own, which has no page to take its ink from."""
+    """The same as a file, with a text colour of its own."""
     return f'<?xml version="1.0" encoding="utf-8"?>\n{element.rstrip().removesuffix("</svg>")}{ALONE}\n'

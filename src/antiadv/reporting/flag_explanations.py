@@ -1,14 +1,15 @@
-"""What each warning sign means and what to do about it, in words: for docs/flags.md, which is made of this, and for the
-report, which says it beside the signs it shows.
+"""What each warning sign means and what to do about it.
 
-EXPLAINED[rule]    →  Explanation: when it is raised, what it means, what to do; a rule of flags.py each
+    EXPLAINED[rule]    →  Explanation, one for each rule of flags.py
+
+docs/flags.md is made from these texts, and a report shows them with the signs that it raises.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from antiadv.reporting.digits import known_weak
+from antiadv.reporting.select import known_weak
 
 
 @dataclass(frozen=True)
@@ -20,116 +21,117 @@ class Explanation:
 
 EXPLAINED = {
     "not_attacked": Explanation(
-        "the attack tried no image of its own on samples that the classifier gets right, mostly since the budget is "
-        "smaller than its first step: `nes` needs 2 · `probes` + 1 queries, 101 by default. This is a count, not an "
-        "estimate.",
-        "Nothing is known of these samples. No table counts them as robust, and no gain is made of them.",
-        "Grant the number of queries that the flag names, or choose an attack that needs fewer.",
+        "the attack did not try any image on samples that the classifier gets right. Usually its budget is smaller "
+        "than its first step: `nes` needs 2 · `probes` + 1 queries, 101 by default. This is a count, not an estimate.",
+        "Nothing is known about these samples. No table counts them as robust, and no gain is computed from them.",
+        "Allow the number of queries that the flag names, or choose an attack that needs fewer.",
     ),
     "near_chance": Explanation(
-        "the classifier is right on no more clean images than a guess among its classes would be, by an exact "
-        "one-sided test at 5 %, on 20 images or more. `verdict` looks before it attacks.",
-        "The network does not see what it was trained on: other labels, another range or normalisation, other weights. "
-        "What attacks find on it says nothing of it, and nothing of a defence.",
-        "Compare the clean accuracy with what is known of the network. Look at the order of the classes, at whether "
-        "images lie in [0, 1] and are normalised inside the network, and at whether its weights were loaded.",
+        "the classifier is right on no more clean images than guessing among its classes would be, by an exact "
+        "one-sided test at 5 %, on 20 images or more. `verdict` checks this before it attacks.",
+        "The network does not get the input it was trained on: the labels, the range, the normalisation or the weights "
+        "are wrong. Attacks on it say nothing about the network or a defence.",
+        "Compare the clean accuracy with the published one. Check the order of the classes, that images are in [0, 1] "
+        "and normalised inside the network, and that its weights were loaded.",
     ),
     "narrow_range": Explanation(
-        "no pixel of any image is above 2/255. `verdict` and `antiadv attack` look before they attack; a store does "
-        "not hold the images, so a report cannot.",
-        "Bytes were divided by 255 twice. To the network all images are black, and every radius is far too large.",
+        "no pixel of any image is above 2/255. `verdict` and `antiadv attack` check this before they attack. A report "
+        "cannot check it, because a store does not hold the images.",
+        "Bytes were divided by 255 twice. For the network all images are black, and every radius is far too large.",
         "Divide bytes by 255 once.",
     ),
     "adaptive_beats_white_box": Explanation(
-        "on a defence, an attack that goes round it (`transfer`, `bpda`, `eot`, `adaptive`, …) leaves fewer samples "
-        "standing than the worst case of all attacks that follow its own gradients in the same ball. Bare classifiers "
-        "are left out: there is nothing to go round.",
-        "The defence's gradients lead attacks astray, while its decisions have hardly moved. The accuracy under the "
+        "on a defence, an adaptive attack (`transfer`, `bpda`, `eot`, `adaptive`, …) leaves fewer samples standing "
+        "than the worst case of all attacks that follow the defence's own gradients in the same ball. Bare classifiers "
+        "are not checked.",
+        "The gradients of the defence mislead attacks, while its decisions have hardly changed. The accuracy under "
         "gradient attacks is not robustness.",
-        "Believe the lower number. Make sure that the gradient attack was as strong as the one inside (as many steps, "
-        "the same loss); if it was, report the adaptive accuracy and leave the other out.",
+        "Trust the lower number. Check that the gradient attack was as strong as the adaptive one (as many steps, the "
+        "same loss). If it was, report only the adaptive accuracy.",
     ),
     "black_box_beats_white_box": Explanation(
         "an attack that sees only scores or labels leaves fewer samples standing than the worst case of all attacks "
         "with gradients, on the same classifier and ball.",
-        "Whoever sees more should do no worse. Either the gradients are masked, or the white-box attack is too weak: "
-        "too few steps, a loss that saturates, no restarts.",
-        "Run `apgd` with both losses, or `autoattack`. If they still lose, the gradients are masked: run `adaptive`.",
+        "An attacker with more access should do at least as well. Either the gradients are masked, or the white-box "
+        "attack is too weak: too few steps, a loss that saturates, no restarts.",
+        "Run `apgd` with both losses, or `autoattack`. If they are still weaker, the gradients are masked: run "
+        "`adaptive`.",
     ),
     "zero_gradients": Explanation(
-        "the gradient was exactly zero at least once for more than 5 % of the samples of which one was asked.",
-        "An ordinary network almost never has a gradient of exactly zero. A step that cannot be differentiated, or a "
-        "softmax so sure of itself that float32 rounds the rest away, gives the attack nothing to follow.",
-        "Use a loss on scores that does not saturate (`apgd:loss=dlr`), replace the step by a smooth one (`bpda`, "
-        "`smooth`), or attack the bare classifier (`transfer`).",
+        "the gradient was exactly zero at least once for more than 5 % of the samples for which one was computed.",
+        "The gradient of an ordinary network is almost never exactly zero. It is if a step cannot be differentiated, "
+        "or if the softmax is so confident that float32 rounds the rest to zero. Then the attack has nothing to "
+        "follow.",
+        "Use a loss that does not saturate (`apgd:loss=dlr`), replace the step by a smooth one (`bpda`, `smooth`), or "
+        "attack the bare classifier (`transfer`).",
     ),
     "not_monotone": Explanation(
-        "more samples stand at a larger radius than at the next smaller one, or against a larger budget of queries "
-        "than a smaller one, for the same attack and seed.",
-        "Whatever fools at the smaller radius or budget is still allowed at the larger one. The attack did not find it "
-        "again: its step sizes or its schedule do not fit, or the defence is noisy.",
-        "Give the attack more steps and restarts at the larger radius, and take the worst case over both.",
+        "more samples stand at a larger radius than at the next smaller one, or with a larger budget of queries than "
+        "with a smaller one, for the same attack and seed.",
+        "Every image that fools at the smaller radius or budget is still allowed at the larger one. The attack did not "
+        "find it again: its step sizes or its schedule do not fit, or the defence is noisy.",
+        "Give the attack more steps and restarts at the larger radius, and take the worst case of both.",
     ),
     "unbounded_attack_fails": Explanation(
-        "the radius is infinite, or at least 0.5 in Linf, where every image can be made the same grey, the queries are "
-        "not limited, and significantly more than 1 % of the samples stand.",
-        "At such a radius every classifier can be fooled. An attack that fails here is being misled, and its numbers "
-        "at small radii are too good as well.",
-        "Do not report this attack on this classifier before it reaches zero here. Try `adaptive`, and one of the "
+        "significantly more than 1 % of the samples stand, although the queries are not limited and the radius is "
+        "infinite, or at least 0.5 in Linf, where every image can be made the same grey.",
+        "At such a radius every classifier can be fooled. An attack that fails here is misled, and its accuracies at "
+        "small radii are too high as well.",
+        "Do not report this attack on this classifier until it reaches zero here. Try `adaptive`, and one of the "
         "decision-based attacks.",
     ),
     "changes_with_seed": Explanation(
-        "the same cell under two seeds leaves different accuracies.",
-        "The result depends on the luck of the attack's, or the defence's, dice. One run is not the worst case.",
-        "Use restarts, or several seeds, and count a sample as robust only where it stands in all of them.",
+        "the same cell has different accuracies with two seeds.",
+        "The result depends on the random numbers of the attack or of the defence. One run is not the worst case.",
+        "Use restarts or several seeds, and count a sample as robust only if it stands in all of them.",
     ),
     "changes_with_precision": Explanation(
-        "the same cell leaves more samples standing where it was searched in a coarser precision than in a finer one. "
-        "The other way round is no sign: the judge looks in float32, whatever searched.",
-        "Rounding hides from the attack what it goes by. One on labels walks along the boundary of the precision that "
-        "it searches in, which is not the judge's; one that compares two scores at a time loses small differences. The "
-        "coarser number is too good.",
-        "Believe the finer search, and run this attack in it. `docs/precision.md` says of which attacks it is known.",
+        "the same cell leaves more samples standing if it is searched in a coarser precision than in a finer one. The "
+        "opposite is no warning sign, because the judge always decides in float32.",
+        "Rounding hides what the attack relies on. A label-based attack follows the decision boundary of the precision "
+        "that it searches in, which is not the judge's. An attack that compares two scores at a time loses small "
+        "differences. The accuracy from the coarser search is too high.",
+        "Trust the finer search, and run this attack in it. `docs/precision.md` lists the attacks for which this is "
+        "known.",
     ),
     "too_few_digits": Explanation(
         "an attack was searched in a precision in which it is known to break less than in float32 "
-        f"(`docs/precision.md`): {known_weak()}. Where a finer search of the same cell stands beside it, it is not "
-        "raised.",
-        "It compares two scores at a time, and the difference drowns in rounding, or walks along a boundary that is "
-        "not the judge's. What it leaves standing may fall.",
-        "Run it in float32: in `--samples` of a few hundred, if time is short. Until then do not compare it with what "
-        "was searched in another precision, not the bare classifier with the defended one either.",
+        f"(`docs/precision.md`): {known_weak()}. It is not raised if a finer search of the same cell is stored.",
+        "The attack compares two scores at a time and their difference is lost in rounding, or it follows a decision "
+        "boundary that is not the judge's. Samples that it leaves standing may fall.",
+        "Run it in float32; if time is short, on a few hundred `--samples`. Until then do not compare it with cells "
+        "that were searched in another precision. This includes the bare classifier and the defended one.",
     ),
     "changes_with_draw": Explanation(
-        "for more than 5 % of the samples the judge's looks at the same image, clean or attacked, disagree on whether "
-        "the answer is right.",
-        "The defence is randomised, and its dice decide. An attacker who may try again will get through; plain "
-        "gradients are those of one draw.",
+        "for more than 5 % of the samples, the judge's repeated predictions of the same image, clean or attacked, "
+        "disagree on whether it is classified correctly.",
+        "The defence is randomised, and its random numbers decide the result. An attacker who may try again will "
+        "succeed. Plain gradients are those of a single draw.",
         "Run the attack through `eot`, with more samples until the accuracy no longer falls.",
     ),
     "changes_with_look": Explanation(
-        "a sample that is wrong from the start, and so not attacked, has another label when the judge looks at the "
-        "same image again. This is a count, not an estimate.",
-        "The classifier rolls dice without saying so: dropout that `eval()` does not reach, noise of its own, or "
-        "answers that depend on what else is in the batch. It was judged by one look, no run can be made again, and "
-        "its own errors are counted as the attack's.",
-        "Turn the dice off; or make them a defence that says it is `randomised`, which is judged by many looks with "
-        "dice of its own, and attacked through `eot`.",
+        "a sample that is misclassified without an attack, and therefore not attacked, gets another label when the "
+        "judge predicts the same image again. This is a count, not an estimate.",
+        "The classifier uses random numbers without declaring it: dropout that `eval()` does not switch off, noise of "
+        "its own, or predictions that depend on the rest of the batch. It was judged by a single prediction, its runs "
+        "cannot be repeated, and its own errors are counted as successes of the attack.",
+        "Switch the randomness off. Or make it a defence that declares `randomised`: such a defence is judged by many "
+        "draws with random numbers of its own, and attacked through `eot`.",
     ),
     "labels_differ": Explanation(
-        "the defence and the bare classifier give different labels to more than 1 % of the clean, or of the attacked, "
+        "the defence and the bare classifier give different labels to more than 1 % of the clean or of the attacked "
         "images. This is a count, not an estimate.",
-        "The defence changes decisions, not only scores. On clean images that is a change of the product. On attacked "
-        "images `transfer` may miss what the defence moved.",
-        "Compare the clean accuracies. Where attacked labels differ, do not rest on `transfer` alone: run `bpda`, "
-        "`smooth` or `adaptive`, which test success on the defence itself.",
+        "The defence changes decisions, not only scores. On clean images users will notice. On attacked images "
+        "`transfer` may miss what the defence changed.",
+        "Compare the clean accuracies. If attacked labels differ, do not rely on `transfer` alone: run `bpda`, "
+        "`smooth` or `adaptive`, which check success on the defence itself.",
     ),
     "worse_than_bare": Explanation(
-        "in the worst case of the attacks that both met, with one threat and one seed, fewer samples stand behind the "
-        "defence than on the bare classifier.",
-        "The defence opens a way in that was not there. An anti-adversary layer does so where a step is too long: "
-        "x + γ leaves the class that f gives x, and g errs where f is right.",
-        "Take shorter steps, or more of them: for the layer a smaller `step_size`, or `steps=2` in place of one. Look "
-        "at the clean accuracies, which may fall too.",
+        "fewer samples stand with the defence than on the bare classifier, in the worst case of the attacks that were "
+        "run on both with the same threat and seed.",
+        "The defence opens a new way in. An anti-adversary layer does this if a step is too long: x + γ leaves the "
+        "class that f gives x, and g is wrong where f is right.",
+        "Take shorter steps, or more of them: for the layer a smaller `step_size`, or `steps=2` instead of one. Check "
+        "the clean accuracies, which may fall too.",
     ),
 }

@@ -1,11 +1,10 @@
-"""Warning signs: functions of rows and their records alone. `docs/flags.md` says what each means and what to do.
+"""Warning signs, computed from rows and their records. `docs/flags.md` says what each means and what to do.
 
-    flags(rows)  →  [Flag]        nothing is kept between calls: one row's flags depend on the rows given, no others
+    flags(rows)  →  [Flag]        depends on these rows only; nothing is kept between calls
 
-Cells are compared on the samples both have, and a difference counts where McNemar's exact test gives p ≤ 5 % after
-Holm's correction for all the comparisons that its rule makes: of many honest rows, too, chance raises a flag of a rule
-no more often than once in twenty reports. A share counts where the lower end of its 95 % Wilson interval is above the
-threshold.
+Cells are compared on the samples that both have. A difference counts if McNemar's exact test gives p ≤ 5 % after Holm's
+correction for all comparisons of its rule. So in at most one of twenty reports chance raises a flag of a rule. A share
+counts if the lower end of its 95 % Wilson interval is above the threshold.
 """
 
 from __future__ import annotations
@@ -24,22 +23,22 @@ from antiadv.core.attack import least_queries
 from antiadv.core.threat import Access
 from antiadv.evaluation.cell import Cell, Record
 from antiadv.evaluation.judge import idle
-from antiadv.reporting.digits import weak
 from antiadv.reporting.measures import FEW, Difference, Share, difference, guesses, guessing, share, standing
-from antiadv.reporting.table import Row, bare_cell, coarse, ignoring_precision, level, words
+from antiadv.reporting.rows import Row, bare_cell, identity, level
+from antiadv.reporting.select import coarseness, ignoring_precision, weak
 
-LEVEL = 0.05  # of all of a rule's tests together
-ZEROS, DRAWS = 0.05, 0.05  # the share of samples whose gradient vanishes, whose label turns with the dice
-SURVIVORS = 0.01  # the share that an unbounded attack may leave: it should leave none
-LABELS = 0.01  # the share of samples on which f and g may differ: a fact, so not an interval
-NARROW = 2.01 / 255  # the brightest pixel of images that were scaled twice, rounding forgiven
-NO_MORE = "no more than a guess would have"
+LEVEL = 0.05  # significance level of all tests of a rule together
+ZEROS, DRAWS = 0.05, 0.05  # shares of samples: with zero gradients, with labels that depend on the draw
+SURVIVORS = 0.01  # share of samples that an unbounded attack may leave; it should leave none
+LABELS = 0.01  # share of samples on which f and g may differ: counted, so without an interval
+NARROW = 2.01 / 255  # the brightest pixel of images that were scaled twice, with room for rounding
+NO_MORE = "no better than guessing"
 HALF = 0.5  # an Linf radius at which every image can be made the same grey
 
 
 @dataclass(frozen=True)
 class Flag:
-    """A rule's name, the cells it concerns, the numbers that raised it, and what happened in one sentence."""
+    """A rule's name, the cells it concerns, the numbers that raised it, and a sentence."""
 
     name: str
     cells: tuple[Cell, ...]
@@ -50,15 +49,15 @@ class Flag:
         return f"{self.name}: {self.sentence}"
 
     def json(self) -> dict[str, Any]:
-        said = {"name": self.name, "sentence": self.sentence, "numbers": dict(self.numbers)}
-        return {**said, "cells": [words(c) for c in self.cells]}
+        plain = {"name": self.name, "sentence": self.sentence, "numbers": dict(self.numbers)}
+        return {**plain, "cells": [identity(c) for c in self.cells]}
 
 
-Compared = tuple[float, Flag]  # the p of a comparison, 1 where it went the good way, and the flag if it is small enough
+Compared = tuple[float, Flag]  # p of a comparison (1 if it went the harmless way), and the flag if p is small enough
 
 
 def flags(rows: Sequence[Row]) -> list[Flag]:
-    """Every flag that these rows raise, rule by rule."""
+    """Return every flag that these rows raise, rule by rule."""
     stored = [r for r in rows if r.records]
     ran = [r for r in stored if r.robust is not None]
     return [flag for rule in RULES.values() for flag in rule(stored if rule in OF_ALL else ran)]
@@ -68,7 +67,7 @@ def flags(rows: Sequence[Row]) -> list[Flag]:
 
 
 def not_attacked(rows: Sequence[Row]) -> Iterator[Flag]:
-    """The attack tried nothing, mostly since its budget is smaller than its first step: nothing is known of it."""
+    """The attack tried nothing, usually because its budget is smaller than its first step."""
     for r in rows:
         if r.robust is None:
             attack, threat = attacks.parse(r.cell.attack), r.cell.threat
@@ -79,7 +78,7 @@ def not_attacked(rows: Sequence[Row]) -> Iterator[Flag]:
 
 
 def near_chance(rows: Sequence[Row]) -> Iterator[Flag]:
-    """On clean images the classifier is right no more often than a guess would be."""
+    """On clean images the classifier is no better than guessing."""
     best: dict[Hashable, Row] = {}
     for r in rows:
         c = r.cell
@@ -87,33 +86,33 @@ def near_chance(rows: Sequence[Row]) -> Iterator[Flag]:
         best[place] = max(best.get(place, r), r, key=lambda row: len(row.records))
     for r in best.values():
         if guessing(r.records):
-            behind = "" if r.cell.defence == defences.BARE else f" behind {r.defence}"
-            said = f"{r.place}{behind} is right on {_percent(r.clean)} of {r.clean.n} clean images, {NO_MORE}"
+            defence = "" if r.cell.defence == defences.BARE else f" with {r.defence}"
+            said = f"{r.place}{defence} is right on {_percent(r.clean)} of {r.clean.n} clean images, {NO_MORE}"
             yield Flag("near_chance", (r.cell,), _numbers(r.clean), f"{said}.")
 
 
 def adaptive_beats_white_box(rows: Sequence[Row]) -> Iterator[Flag]:
-    """On a defence, an attack that goes round it leaves less than its own gradients do."""
+    """On a defence, an adaptive attack leaves fewer samples than attacks with the defence's own gradients."""
     defended = [r for r in rows if r.cell.defence != defences.BARE]
     yield from _beaten("adaptive_beats_white_box", defended, [Access.INTERNALS])
 
 
 def black_box_beats_white_box(rows: Sequence[Row]) -> Iterator[Flag]:
-    """An attack that sees only scores or labels leaves less than one that has gradients."""
+    """An attack that sees only scores or labels leaves fewer samples than one that has gradients."""
     yield from _beaten("black_box_beats_white_box", rows, [Access.LABELS, Access.SCORES])
 
 
 def zero_gradients(rows: Sequence[Row]) -> Iterator[Flag]:
-    """The gradient was exactly zero, at least once, for more than 5 % of the samples that were asked for one."""
+    """The gradient was exactly zero at least once for more than 5 % of the samples with a gradient."""
     for r in rows:
         asked = [x for x in r.records if x.gradients]
         if asked and (found := share(sum(x.zeros > 0 for x in asked), len(asked))).low > ZEROS:
-            said = f"{_name(r)} met gradients of exactly zero on {_percent(found)} of {found.n} samples"
+            said = f"{_name(r)} got gradients of exactly zero on {_percent(found)} of {found.n} samples"
             yield Flag("zero_gradients", (r.cell,), _numbers(found), f"{said}.")
 
 
 def not_monotone(rows: Sequence[Row]) -> Iterator[Flag]:
-    """More samples stand at a larger radius, or against a larger budget."""
+    """More samples stand at a larger radius, or with a larger budget."""
 
     def same(r: Row, **words: object) -> Hashable:
         threat = dataclasses.replace(r.cell.threat, **words)  # type: ignore[arg-type]
@@ -145,17 +144,17 @@ def not_monotone(rows: Sequence[Row]) -> Iterator[Flag]:
 
 
 def unbounded_attack_fails(rows: Sequence[Row]) -> Iterator[Flag]:
-    """With no limit on the change nor on the queries, samples are left standing."""
+    """Samples stand although neither the perturbation nor the queries are limited."""
     for r in rows:
         ball = r.cell.threat.ball
         free = ball.eps == math.inf or (ball.p == math.inf and ball.eps >= HALF)
         if free and r.cell.threat.queries is None and r.robust is not None and r.robust.low > SURVIVORS:
-            said = f"{_name(r)} may change the images as it likes, yet {_percent(r.robust)} of {r.robust.n} stand"
+            said = f"{_name(r)} may change the images without limit, but {_percent(r.robust)} of {r.robust.n} stand"
             yield Flag("unbounded_attack_fails", (r.cell,), _numbers(r.robust), f"{said}.")
 
 
 def changes_with_seed(rows: Sequence[Row]) -> Iterator[Flag]:
-    """The same cell under another seed leaves a different accuracy."""
+    """The same cell has another accuracy with another seed."""
 
     def compared() -> Iterator[Compared]:
         for group in _groups(rows, lambda r: dataclasses.replace(r.cell, seed=0)):
@@ -163,21 +162,21 @@ def changes_with_seed(rows: Sequence[Row]) -> Iterator[Flag]:
                 d = _compare([one], [other])
                 if d is not None:
                     seeds = f"from seed {one.cell.seed} to {other.cell.seed}"
-                    said = f"{seeds}, {_name(one, seed=False)} moves by {_points(d, sign=True)}."
+                    said = f"{seeds}, the accuracy under {_name(one, seed=False)} changes by {_points(d, sign=True)}."
                     yield d.p, Flag("changes_with_seed", (one.cell, other.cell), _gap(d), said)
 
     yield from _holm(compared())
 
 
 def changes_with_precision(rows: Sequence[Row]) -> Iterator[Flag]:
-    """A cell that was searched in a coarser precision leaves more samples than in a finer one."""
+    """A cell leaves more samples if it is searched in a coarser precision."""
 
     def compared() -> Iterator[Compared]:
         for group in _groups(rows, _in_any_precision):
             for fine, rough in combinations(sorted(group, key=_digits), 2):
                 d = _compare([fine], [rough])
                 if d is not None:
-                    said = f"searched in {rough.cell.precision}, {_name(rough)} leaves {_points(d)} more"
+                    said = f"searched in {rough.cell.precision}, {_name(rough)} leaves {_points(d)} more standing"
                     said = f"{said} than in {fine.cell.precision}."
                     flag = Flag("changes_with_precision", (fine.cell, rough.cell), _gap(d), said)
                     yield d.p if d.value > 0 else 1.0, flag
@@ -186,8 +185,7 @@ def changes_with_precision(rows: Sequence[Row]) -> Iterator[Flag]:
 
 
 def too_few_digits(rows: Sequence[Row]) -> Iterator[Flag]:
-    """An attack was searched in a precision in which it is known to break less, and no finer search stands beside."""
-
+    """An attack was searched in a precision in which it is known to break less, and no finer search is stored."""
     for r in (min(group, key=_digits) for group in _groups(rows, _in_any_precision)):
         if found := weak(r.cell):
             said = f"{_name(r)} was searched in {r.cell.precision}, in which {' and '.join(sorted(found))}"
@@ -196,24 +194,24 @@ def too_few_digits(rows: Sequence[Row]) -> Iterator[Flag]:
 
 
 def changes_with_draw(rows: Sequence[Row]) -> Iterator[Flag]:
-    """For more than 5 % of the samples, whether the answer is right depends on the defence's dice."""
+    """For more than 5 % of the samples, the defence's random numbers decide whether it is right."""
 
     def torn(r: Record) -> bool:
         return 0 < r.clean_right < r.draws or 0 < r.attacked_right < r.draws
 
     for r in rows:
         if (found := share(sum(map(torn, r.records)), len(r.records))).low > DRAWS:
-            said = f"under {_name(r)} the dice decide over {_percent(found)} of {found.n} samples"
+            said = f"under {_name(r)} the random numbers decide on {_percent(found)} of {found.n} samples"
             yield Flag("changes_with_draw", (r.cell,), _numbers(found), f"{said}.")
 
 
 def changes_with_look(rows: Sequence[Row]) -> Iterator[Flag]:
-    """An image that nobody changed has another label at the second look than at the first."""
+    """An unchanged image gets another label when it is predicted again."""
     for r in rows:
-        same = [x for x in r.records if x.queries == 0 and x.distance == 0]  # wrong from the start, so not attacked
+        same = [x for x in r.records if x.queries == 0 and x.distance == 0]  # misclassified, so not attacked
         turned = [x for x in same if (x.clean, x.base_clean) != (x.attacked, x.base_attacked)]
         if turned:
-            said = f"{len(turned)} of {len(same)} images that nobody had changed got another label at the second look, "
+            said = f"{len(turned)} of {len(same)} unchanged images got another label when they were predicted again, "
             said = f"{said}the first of them sample {turned[0].sample}: {_name(r)}."
             numbers = (("turned", float(len(turned))), ("n", float(len(same))))
             yield Flag("changes_with_look", (r.cell,), numbers, said)
@@ -232,7 +230,7 @@ def labels_differ(rows: Sequence[Row]) -> Iterator[Flag]:
 
 
 def worse_than_bare(rows: Sequence[Row]) -> Iterator[Flag]:
-    """In the worst case of the attacks that both met, equally armed, fewer samples stand behind a defence than bare."""
+    """Fewer samples stand with a defence than bare, in the worst case of the attacks that were run on both alike."""
 
     def compared() -> Iterator[Compared]:
         bare = {_arena(r): group for group in _groups(rows, _arena) for r in group if r.cell.defence == defences.BARE}
@@ -243,7 +241,7 @@ def worse_than_bare(rows: Sequence[Row]) -> Iterator[Flag]:
             before, after = ([r for r in some if _armed(r) in both] for some in (alone, group))
             d = _compare(before, after) if both else None
             if d is not None:
-                said = f"behind {group[0].defence} {_points(d)} fewer stand than on {group[0].place} alone"
+                said = f"with {group[0].defence} {_points(d)} fewer stand than on {group[0].place} alone"
                 named = " and ".join(sorted({r.cell.attack for r in after}))
                 said = f"{said}, in the worst case of {named} ({first.threat.ball})."
                 flag = Flag("worse_than_bare", tuple(r.cell for r in after), _gap(d), said)
@@ -271,22 +269,22 @@ RULES: dict[str, Callable[[Sequence[Row]], Iterator[Flag]]] = {
         worse_than_bare,
     )
 }
-OF_ALL = (not_attacked, near_chance)  # the others are of what an attack left
+OF_ALL = (not_attacked, near_chance)  # the other rules need rows whose attack ran
 
 
 # ---------------------------------------------------------------- before anything is attacked
 
 
 def narrow_range(x: Tensor) -> Iterator[Flag]:
-    """No pixel of any image is above 2/255: bytes that were divided by 255 twice look like this."""
+    """No pixel of any image is above 2/255, as if bytes were divided by 255 twice."""
     high = float(x.max()) if x.numel() else 1.0
     if high <= NARROW:
-        said = f"no pixel of {len(x)} images is above {high:.4g}, though images lie in [0, 1]: divided by 255 twice?"
+        said = f"no pixel of {len(x)} images is above {high:.4g}, but images should cover [0, 1]: divided by 255 twice?"
         yield Flag("narrow_range", (), (("high", high), ("n", float(len(x)))), said)
 
 
 def before(x: Tensor, y: Tensor, s: Tensor) -> list[Flag]:
-    """Signs that can be seen before an attack, of images, their labels and the bare classifier's scores."""
+    """Return the signs that images, labels and the bare classifier's scores show before an attack."""
     good, n = int((s.argmax(1) == y.to(s.device)).sum()), len(y)
     found = [*narrow_range(x)]
     if n >= FEW and guesses(good, n, s.shape[1]):
@@ -296,29 +294,29 @@ def before(x: Tensor, y: Tensor, s: Tensor) -> list[Flag]:
     return found
 
 
-BEFORE: tuple[str, ...] = ("narrow_range",)  # what no record shows
+BEFORE: tuple[str, ...] = ("narrow_range",)  # signs that records do not show
 
 
 # ---------------------------------------------------------------- comparing
 
 
 def _digits(r: Row) -> int:
-    return coarse(r.cell.precision)
+    return coarseness(r.cell.precision)
 
 
 def _in_any_precision(r: Row) -> Hashable:
-    """The same cell, whatever it was searched in and however many of its samples are stored."""
+    """The same cell, in any precision and with any samples."""
     return dataclasses.replace(ignoring_precision(r.cell), samples=range(0))
 
 
 def _arena(r: Row) -> Hashable:
-    """Where attacks may be compared: the same images, classifier, judge and ball."""
+    """Attacks are compared on the same images, classifier, judge and ball."""
     c = r.cell
     return c.data, c.images, c.model, c.weights, c.defence, c.looks, c.threat.ball
 
 
 def _armed(r: Row) -> Hashable:
-    """An attack with its budget and its dice: with more of either it may break more."""
+    """An attack with its budget and its seed."""
     return r.cell.attack, r.cell.threat, r.cell.seed
 
 
@@ -334,18 +332,18 @@ def _at(rows: Sequence[Row], access: Access) -> list[Row]:
 
 
 def _beaten(name: str, rows: Sequence[Row], accesses: Sequence[Access]) -> Iterator[Flag]:
-    """A flag for each row at these levels that leaves fewer samples than the worst of the white-box rows beside it."""
+    """A flag for each row at these levels that leaves fewer samples than the worst case of the white-box rows."""
 
     def compared() -> Iterator[Compared]:
         for group in _groups(rows, _arena):
             gradients = _at(group, Access.GRADIENTS)
             for r in (r for access in accesses for r in _at(group, access)):
-                white = [w for w in gradients if _shared(w, r)]  # one that met none of its samples says nothing of it
+                white = [w for w in gradients if _shared(w, r)]  # rows without a shared sample cannot be compared
                 d = _compare(white, [r])
                 if d is not None:
-                    others = dict.fromkeys(w.cell.attack for w in white)  # each once, whatever its seeds and budgets
-                    said = f"{_name(r)} leaves {_points(d)} less than {' and '.join(others)}"
-                    said = f"{said}, which had the gradients of the whole."
+                    others = dict.fromkeys(w.cell.attack for w in white)  # each once, with any seeds and budgets
+                    said = f"{_name(r)} leaves {_points(d)} fewer standing than {' and '.join(others)}"
+                    said = f"{said}, which had gradients."
                     flag = Flag(name, (r.cell, *(w.cell for w in white)), _gap(d), said)
                     yield d.p if d.value < 0 else 1.0, flag
 
@@ -353,9 +351,9 @@ def _beaten(name: str, rows: Sequence[Row], accesses: Sequence[Access]) -> Itera
 
 
 def _holm(made: Iterable[Compared]) -> Iterator[Flag]:
-    """Those that are significant together (Holm, Scand. J. Stat. 6:65, 1979).
+    """The flags that are significant together (Holm, Scand. J. Stat. 6:65, 1979).
 
-    Of m comparisons by growing p the i-th, from 0 on, counts while p·(m − i) ≤ 5 %.
+    Sort m comparisons by p. The i-th, from 0 on, counts while p·(m − i) ≤ 5 %.
     """
     found = list(made)
     small = takewhile(lambda at: at[1] * (len(found) - at[0]) <= LEVEL, enumerate(sorted(p for p, _ in found)))
@@ -368,7 +366,7 @@ def _shared(one: Row, other: Row) -> bool:
 
 
 def stands(rows: Sequence[Row]) -> dict[int, bool]:
-    """Whether a sample stands in every one of these rows, each at its own radius, for the samples all have."""
+    """Return whether each sample that all rows share stands in every row, each at its own radius."""
     each = [{x.sample: standing(x, r.cell.threat.ball) for x in r.records} for r in rows]
     common = set.intersection(*(set(found) for found in each)) if each else set()
     return {i: all(found[i] for found in each) for i in sorted(common)}
@@ -379,14 +377,14 @@ def _compare(first: Sequence[Row], second: Sequence[Row]) -> Difference | None:
     return difference(before, after) if before.keys() & after.keys() else None
 
 
-# ---------------------------------------------------------------- saying
+# ---------------------------------------------------------------- wording
 
 
 def _name(r: Row, seed: bool = True) -> str:
-    behind = "" if r.cell.defence == defences.BARE else f" behind {r.defence}"
+    defence = "" if r.cell.defence == defences.BARE else f" with {r.defence}"
     limits = [str(r.cell.threat.ball), *[f"{most:,} queries" for most in [r.cell.threat.queries] if most is not None]]
     limits += [f"seed {r.cell.seed}"] * (seed and r.cell.seed != 0)
-    return f"{r.cell.attack} ({', '.join(limits)}) on {r.place}{behind}"
+    return f"{r.cell.attack} ({', '.join(limits)}) on {r.place}{defence}"
 
 
 def _points(d: Difference, sign: bool = False) -> str:

@@ -1,12 +1,12 @@
-"""A document to a folder: one page that is complete by itself, and the same as files for other programs.
+"""Write a document to a folder: one page that is complete by itself, and the same as files for other programs.
 
-    report.html · report.md · report.json        all of it
+    report.html · report.md · report.json        the complete report
     tables/NAME.csv · tables/NAME.tex            each table
     figures/NAME-1.svg …                         each panel of each figure
     gallery/01-before.png …                      the images
 
-Each file is written beside and renamed into place. `report.json` lists them all: what an earlier report has listed and
-this one has not is removed, and nothing else is touched.
+Each file is written under a temporary name and then renamed. `report.json` lists all files. Files that an earlier
+report lists and this one does not are removed. Nothing else is touched.
 """
 
 from __future__ import annotations
@@ -19,14 +19,17 @@ from antiadv.core.errors import BadInput
 from antiadv.core.files import beside
 from antiadv.reporting.document import Document
 from antiadv.reporting.figures import alone, draw
-from antiadv.reporting.render.html_page import html
-from antiadv.reporting.render.markdown_page import markdown, pictures
+from antiadv.reporting.render.csv import table_as_csv
+from antiadv.reporting.render.html import document_as_html
+from antiadv.reporting.render.latex import table_as_latex
+from antiadv.reporting.render.markdown import document_as_markdown
+from antiadv.reporting.render.names import pictures
 
 _OURS = re.compile(r"(tables|figures|gallery)/[\w-]+\.(csv|tex|svg|png)")
 
 
 def write(document: Document, folder: Path) -> list[Path]:
-    """The files written, the page first."""
+    """Write the files. Return their paths, the page first."""
     made = files(document)
     try:
         for name in _listed(folder / "report.json") - made.keys():
@@ -39,21 +42,24 @@ def write(document: Document, folder: Path) -> list[Path]:
 
 
 def _listed(path: Path) -> set[str]:
-    """What an earlier report wrote into folders of its own; nothing, where there is none that can be read."""
+    """The files that an earlier report wrote into its folders; empty if its list cannot be read."""
     try:
-        said = json.loads(path.read_text())["files"]
-        return {name for name in said if _OURS.fullmatch(name)}
+        names = json.loads(path.read_text())["files"]
+        return {name for name in names if _OURS.fullmatch(name)}
     except (OSError, ValueError, LookupError, TypeError):
         return set()
 
 
 def files(document: Document) -> dict[str, bytes]:
-    """Their names and contents."""
+    """Return the names and contents of the files."""
     drawn = draw(document.figures)
-    texts = {"report.html": html(document, drawn), "report.md": markdown(document)}
-    for sheet in document.sheets:
-        if sheet.lines:
-            texts |= {f"tables/{sheet.name}.csv": sheet.csv(), f"tables/{sheet.name}.tex": sheet.latex()}
+    texts = {"report.html": document_as_html(document, drawn), "report.md": document_as_markdown(document)}
+    for table in document.all_tables:
+        if table.lines:
+            texts |= {
+                f"tables/{table.name}.csv": table_as_csv(table),
+                f"tables/{table.name}.tex": table_as_latex(table),
+            }
     texts |= {f"figures/{name}.svg": alone(element) for name, element in drawn.items()}
     images = {
         f"gallery/{name}": png
@@ -62,7 +68,7 @@ def files(document: Document) -> dict[str, bytes]:
     }
     listed = {"files": ["report.json", *texts, *images]}
     texts["report.json"] = json.dumps(document.json() | listed, indent=1, ensure_ascii=False) + "\n"
-    # a ? for each byte of a folder's name that is no letter, such as one on an old disk
+    # bytes of a folder's name that are not UTF-8 become ?
     return {name: text.encode(errors="replace") for name, text in texts.items()} | images
 
 

@@ -1,12 +1,12 @@
-"""Images for a report: what an attack changed, and what the bare and the defended classifier say before and after.
+"""Images for a report: the perturbation, and the predictions of both classifiers before and after the attack.
 
     kept(store)    from attacked images that a store holds (`antiadv evaluate --keep-images`)
-    made(n)        of a small run, here and now, on the images and a network that come with the package
+    made(n)        from a small run made now, on images and a network that come with the package
 
-A store may come from a stranger, so `kept` loads no network and opens no file that a cell names. The answers are those
-of the records. The clean images come from the data sets that the caller names, or from the published sets imported on
-this machine, where their digest is the cell's. Nothing is chosen for its looks: the first samples of a cell that both
-classifiers get right, in their order.
+A store may come from a stranger. So `kept` loads no network and opens no file that a cell names. Predictions come from
+the records. Clean images come from data sets that the caller names, or from published sets imported on this machine
+whose digest is the cell's. The images are not selected by their looks: they are the first samples of a cell that both
+classifiers get right.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ from antiadv.evaluation.resources import Resources
 from antiadv.evaluation.shard import JUDGE
 from antiadv.evaluation.store import Store
 from antiadv.reporting.document import Answer, Exhibit, Gallery
-from antiadv.reporting.table import Row
+from antiadv.reporting.rows import Row
 
 MODEL, DEFENCE, DATA = "compact:trades", "anti_adversary", "cifar10:test"
 TRIED = (("apgd:steps=20", "linf:8/255"), ("transfer:attack=(apgd:steps=20)", "linf:8/255"))
-MOST = 100  # images: more than anybody looks at, on a page that still opens
-EACH, AMONG = 4, 32  # so many of a cell with kept images, among so many
+MOST = 100  # images on a page, so that it still opens quickly
+EACH, AMONG = 4, 32  # images shown of a cell, from its first images
 
 
 def kept(store: Store, rows: Sequence[Row] = (), sets: Sequence[Dataset] = ()) -> Gallery:
-    """From the cells behind a defence whose images are kept; empty, and without a word, where there are none.
+    """Make the gallery of the defended cells whose images are stored. It is empty if there are none.
 
-    `rows` know what their networks, data and defences are called, where that is not what their cells say. `sets` are
-    data sets that the caller chose to open.
+    `rows` have the names of networks, data and defences, where they differ from the cells'. `sets` are data sets that
+    the caller chose to open.
     """
     held = {cell: path for cell in store.cells() if (path := _images(store, cell)) is not None}
     names = {row.cell.key: row for row in rows}
     opened = {known.digest: known for known in sets}
     found, reasons = list[Exhibit](), list[str]()
     for cell, path in held.items():
-        said = names.get(cell.key, cell)
-        dice = f", seed {cell.seed}" if cell.seed else ""
-        how = f", searched in {cell.precision}" if cell.precision != "float32" else ""
-        on = f"{said.model} behind {said.defence}, {said.data}{dice}{how}"
+        row = names.get(cell.key, cell)
+        seed = f", seed {cell.seed}" if cell.seed else ""
+        precision = f", searched in {cell.precision}" if cell.precision != "float32" else ""
+        on = f"{row.model} with {row.defence}, {row.data}{seed}{precision}"
         try:
             if cell.images not in opened:
                 opened[cell.images] = _published(cell)
@@ -65,20 +65,20 @@ def kept(store: Store, rows: Sequence[Row] = (), sets: Sequence[Dataset] = ()) -
         except AntiadvError as error:
             reasons.append(f"{cell.attack} on {on}: {str(error).removesuffix('.')}.")
     about = (
-        f"The first {EACH} images of each cell that keeps its images, of those that the bare network (f) and the "
-        "defence (g) get right untouched. Answers are those stored with the images; of f the class alone is stored."
+        f"The first {EACH} images of each cell with stored images that both the bare network (f) and the defence (g) "
+        "get right without an attack. The predictions are the stored ones; for f only the class is stored."
     )
     lost = "".join(f" Not shown, {reason}" for reason in reasons)
     return Gallery(f"{about}{lost}" if held else "", tuple(found[:MOST]))
 
 
 def _images(store: Store, cell: Cell) -> Path | None:
-    """The first file of attacked images, of a cell that has a defence."""
+    """The first file of attacked images of a defended cell."""
     return None if cell.defence == defences.BARE else min(store.folder(cell).glob("*.safetensors"), default=None)
 
 
 def _published(cell: Cell) -> Dataset:
-    """The set of a cell by its published name, as imported here. A path that the cell names is not opened."""
+    """The published data set of a cell, as imported here. A path that the cell names is not opened."""
     if "path" in spec.read(cell.data, data.DATASETS, "data set").options:
         raise BadInput("files that a store names are not opened; name its images with --data, if you trust them")
     try:
@@ -103,21 +103,21 @@ def _of_records(cell: Cell, path: Path, clean: Dataset, records: Sequence[Record
     for i, sample in enumerate(ids.tolist()):
         r = by_sample.get(sample)
         if r is not None and r.clean == r.base_clean == r.label and len(found) < EACH:
-            answers = {"f": (_said(clean, r, r.base_clean), _said(clean, r, r.base_attacked))}
+            answers = {"f": (_stored(clean, r, r.base_clean), _stored(clean, r, r.base_attacked))}
             answers["g"] = (
-                _said(clean, r, r.clean, r.clean_confidence),
-                _said(clean, r, r.attacked, r.attacked_confidence),
+                _stored(clean, r, r.clean, r.clean_confidence),
+                _stored(clean, r, r.attacked, r.attacked_confidence),
             )
             found.append(_exhibit(cell, on, sample, clean.called(r.label), x[i], z[i], answers))
     return found
 
 
 def _kept_images(path: Path) -> tuple[Tensor, Tensor]:
-    """The first samples of a file and their attacked images, checked as far as can be without the clean ones."""
+    """Read the first samples of a file and their attacked images, and check what can be checked without clean ones."""
     try:
         read = load_file(path)
         ids, z = read["samples"][:AMONG], read["images"][:AMONG]
-    except Exception as error:  # a damaged file fails in many ways: OSError, SafetensorError, KeyError, IndexError …
+    except Exception as error:  # a damaged file fails in many ways
         raise BadInput(f"{path.name} cannot be read as images ({reason(error)}); delete it and run again") from None
     fits = ids.dtype == torch.int64 and ids.dim() == 1 and z.dim() == 4 and len(z) == len(ids) and z.is_floating_point()
     if not fits or not z.float().isfinite().all():
@@ -125,12 +125,12 @@ def _kept_images(path: Path) -> tuple[Tensor, Tensor]:
     return ids, z.float()
 
 
-def _said(clean: Dataset, record: Record, label: int, confidence: float | None = None) -> Answer:
+def _stored(clean: Dataset, record: Record, label: int, confidence: float | None = None) -> Answer:
     return Answer(clean.called(label), confidence, label == record.label)
 
 
 def made(n: int, resources: Resources | None = None) -> Gallery:
-    """n images, each attacked with the layer's gradients and then by going round it."""
+    """Attack n images, each with the layer's gradients and with those of the bare network."""
     if not 1 <= n <= MOST:
         raise BadInput(f"a gallery shows 1 to {MOST} images; found {n}.")
     resources = Resources("cpu") if resources is None else resources
@@ -142,11 +142,11 @@ def made(n: int, resources: Resources | None = None) -> Gallery:
         cell = Cell(DATA, images.digest, MODEL, resources.weights(MODEL), DEFENCE, text, asked, range(n))
         defended = resources.defended(MODEL, DEFENCE)
         z = attack_and_judge(defended, images.images(ids), images.labels(ids), text, asked.ball, ids=ids).images
-        found.append(list(_exhibits(resources, cell, f"{MODEL} behind {DEFENCE}, {DATA}", images, ids, z)))
+        found.append(list(_exhibits(resources, cell, f"{MODEL} with {DEFENCE}, {DATA}", images, ids, z)))
     about = (
-        f"The first {n} images of {DATA} that `{MODEL}` (f) and the same behind `{DEFENCE}` (g) get right, each "
-        f"attacked twice through g in {TRIED[0][1]}: by `{TRIED[0][0]}`, which follows the gradients of g, and by "
-        f"`{TRIED[1][0]}`, which follows those of f. Run for this page, and no part of the numbers above."
+        f"The first {n} images of {DATA} that `{MODEL}` (f) and the same with `{DEFENCE}` (g) get right. Each is "
+        f"attacked twice in {TRIED[0][1]}: by `{TRIED[0][0]}`, which follows the gradients of g, and by "
+        f"`{TRIED[1][0]}`, which follows those of f. They were run for this page and are not in the numbers above."
     )
     return Gallery(about, tuple(exhibit for pair in zip(*found, strict=True) for exhibit in pair))
 
@@ -167,11 +167,11 @@ def _right(resources: Resources, data: Dataset, n: int) -> Tensor:
 def _odds(
     resources: Resources, model: str, defence: str, x: Tensor, ids: Tensor, seed: int = 0, looks: int = LOOKS
 ) -> Tensor:
-    """Probabilities as the judge sees them: over several looks where the defence rolls dice."""
-    here = resources.device
-    dice = Draws.of(seed, ids.to(here)).fold(JUDGE)
-    seen = predict_repeated(resources.defended(model, defence), x.to(here), Eager(), dice, looks)
-    return seen.scores.double().softmax(2).mean(0).cpu()
+    """The judge's probabilities, averaged over several draws if the defence is randomised."""
+    device = resources.device
+    draws = Draws.of(seed, ids.to(device)).fold(JUDGE)
+    predicted = predict_repeated(resources.defended(model, defence), x.to(device), Eager(), draws, looks)
+    return predicted.scores.double().softmax(2).mean(0).cpu()
 
 
 def _exhibits(resources: Resources, cell: Cell, on: str, data: Dataset, ids: Tensor, z: Tensor) -> Iterator[Exhibit]:
@@ -215,7 +215,7 @@ def _answer(data: Dataset, odds: Tensor, truth: int) -> Answer:
 
 
 def _png(x: Tensor) -> bytes:
-    """As it is, pixel for pixel; one channel is grey."""
+    """The image without scaling; one channel is grey."""
     pixels = (x.clamp(0, 1) * 255).round().byte().permute(1, 2, 0).numpy()
     out = io.BytesIO()
     Image.fromarray(np.squeeze(pixels, 2) if pixels.shape[2] == 1 else pixels).save(out, "png", optimize=True)

@@ -1,21 +1,21 @@
-"""Numbers are functions of records: nothing here loads a model or runs an attack.
+"""Measures: functions of records. Nothing here loads a model or runs an attack.
 
-    standing(r, ball)        right on the clean image, and not wrong inside the ball
-    standing_by(r, ball, q)  the same as of a budget of q queries: what fell later had not fallen yet
-    unseen_by(records, q)    right, and never seen to fall by then: as an attacker counts who believes one wrong answer
+    standing(r, ball)        correct on the clean image, and not made wrong inside the ball
+    standing_by(r, ball, q)  the same for a budget of q queries
+    unseen_by(records, q)    correct, and the attack saw no wrong prediction within q queries
     robust_accuracy          standing / all, with a 95 % Wilson interval
-    clean_accuracy           right on the clean image / all, likewise
-    guessing(records)        whether as many are right on the clean image as a guess would have
+    clean_accuracy           correct on the clean image / all, likewise
+    guessing(records)        whether the clean accuracy is no better than guessing
     paired(a, b)             b's accuracy minus a's on the samples both have, with Newcombe's 95 % interval and exact
-                             McNemar's p: the two are made differently, and near 5 % they may disagree
-    worst_case(a, b, …)      standing in every one of several cells: the individual mode of a set of attacks
-    median_queries           of the samples that were right and were fooled
-    queries_to_fall          Kaplan and Meier's median: a sample that stood is censored at what was spent on it
-    query_ratio(a, b)        b's such median over a's on the samples right in both, or a bound on it; soonest_ratio, of
-                             several attacks at once
+                             McNemar's p; near 5 % the two may disagree, because they are computed differently
+    worst_case(a, b, …)      standing in every one of several cells
+    median_queries           over the samples that were correct and were fooled
+    queries_to_fall          Kaplan and Meier's median: a sample that stood is censored at the queries spent on it
+    query_ratio(a, b)        b's such median over a's on the samples correct in both, or a bound on it
+    soonest_ratio            the same for several attacks at once
     calibration              expected calibration error (15 equal bins), log-loss, mean confidence, on clean images
 
-No records is not zero: every measure of nothing is a `BadInput`.
+Without records there is no measure: every function raises `BadInput`.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ from typing import Literal
 
 from antiadv.core.ball import Ball
 from antiadv.core.errors import BadInput
+from antiadv.core.interval import wilson
 from antiadv.evaluation.cell import Record
 
-CHANCE = 0.05  # the p above which right answers are put down to chance
-FEW = 20  # records without which nothing is said of chance
+CHANCE = 0.05  # with a larger p, correct predictions may be chance
+FEW = 20  # fewer records are not tested against chance
 
 
 @dataclass(frozen=True)
@@ -70,34 +71,39 @@ class Difference:
 
 
 def right(record: Record) -> bool:
-    """Right on the clean image, in the majority of the judge's looks."""
+    """Whether the clean image is classified correctly, in the majority of the judge's draws."""
     return 2 * record.clean_right > record.draws
 
 
 def standing(record: Record, ball: Ball) -> bool:
-    """Right on the clean image, and not made wrong by an image inside the ball."""
+    """Whether the clean image is classified correctly and the attack found no image inside the ball that is not."""
     inside = record.distance <= ball.reach
     return right(record) and (2 * record.attacked_right > record.draws or not inside)
 
 
 def search_judge_mismatch(record: Record, ball: Ball) -> bool:
-    """Right, and still right by the judge at an image beyond the ball, where only one that fooled the search can lie:
-    with fewer digits than the judge it ended too close, and how far one lies that fools is not known. (Of a defence
-    that rolls dice one answer may have been luck.)"""
+    """Whether a minimal attack ended beyond the ball at an image that fooled the search but not the judge.
+
+    The search, in a coarser precision, stopped too close. The distance of an image that fools the judge is not known.
+    Randomised defences are left out, because there a single prediction may differ by chance.
+    """
     return right(record) and record.draws == 1 == record.attacked_right and record.distance > ball.reach
 
 
 def standing_by(record: Record, ball: Ball, queries: int) -> bool:
-    """Standing as of a smaller budget than the run's, for attacks that stop at success and whose way does not depend
-    on their budget (NES, Bandits, Square)."""
+    """Whether a sample stands with a smaller budget than the run's.
+
+    Only for attacks that stop at success and whose steps do not depend on the budget (NES, Bandits, Square).
+    """
     return standing(record, ball) or (right(record) and record.queries > queries)
 
 
 def unseen_by(records: Sequence[Record], budget: int, queries: int | None = None) -> dict[int, bool]:
-    """By sample: right, and no answer was wrong within so many queries, of an attack that stops at the first.
+    """Return for each sample whether it is correct and the attack saw no wrong prediction within so many queries.
 
-    On a defence that rolls dice that one answer may have been luck, and the majority of the judge's looks another. Who
-    saw none has spent what the budget pays for, which is the same for all: the most that is recorded, if it is near it.
+    The attack stops at the first wrong prediction. On a randomised defence that one may be chance, and the majority of
+    the judge's draws may differ. An attack that saw none has spent its budget, which is the same for all samples: the
+    largest recorded number of queries, if it is close to the budget.
     """
     most = max((r.queries for r in records), default=0)
     end = most if most > 0.9 * budget else budget
@@ -114,7 +120,7 @@ def clean_accuracy(records: Sequence[Record]) -> Share:
 
 
 def guesses(good: int, n: int, classes: int) -> bool:
-    """Whether so many right answers of n are no more than chance explains: one-sided exact test against 1 / classes.
+    """Whether so many correct predictions of n may be chance: one-sided exact test against 1 / classes.
 
     >>> guesses(10, 64, 10), guesses(30, 64, 10)
     (True, False)
@@ -125,8 +131,10 @@ def guesses(good: int, n: int, classes: int) -> bool:
 
 
 def guessing(records: Sequence[Record]) -> bool:
-    """The same of clean images; of fewer than 20 records nothing is said. There are as many classes as any label or
-    answer names."""
+    """Whether the clean accuracy is no better than guessing; False for fewer than 20 records.
+
+    The number of classes is taken from the largest label or prediction.
+    """
     if len(records) < FEW:
         return False
     last = max(max(r.label, r.clean, r.attacked, r.base_clean, r.base_attacked) for r in records)
@@ -134,7 +142,7 @@ def guessing(records: Sequence[Record]) -> bool:
 
 
 def worst_case(cells: Sequence[Sequence[Record]], ball: Ball) -> Share:
-    """The share of samples that stand in every one of these cells, on the samples all of them have."""
+    """The share of samples that stand in every one of these cells, over the samples that all of them have."""
     if not cells:
         raise BadInput("there are no cells to take the worst of; name at least one.")
     stand = [{r.sample: standing(r, ball) for r in records} for records in cells]
@@ -143,16 +151,13 @@ def worst_case(cells: Sequence[Sequence[Record]], ball: Ball) -> Share:
 
 
 def share(count: int, n: int) -> Share:
-    from scipy.stats import binomtest  # here, so that evaluation can be imported without it
-
     if n == 0:
         raise BadInput("there are no records to measure; evaluate the cell first.")
-    interval = binomtest(count, n).proportion_ci(confidence_level=0.95, method="wilson")
-    return Share(count / n, float(interval.low), float(interval.high), n)
+    return Share(count / n, *wilson(count, n), n)
 
 
 def paired(first: Sequence[Record], second: Sequence[Record], ball: Ball) -> Difference:
-    """How much better the second stands than the first, on the same samples."""
+    """Robust accuracy of the second minus that of the first, on the same samples."""
     return paired_by(first, second, lambda r: standing(r, ball))
 
 
@@ -161,7 +166,7 @@ def paired_by(first: Sequence[Record], second: Sequence[Record], good: Callable[
 
 
 def difference(before: Mapping[int, bool], after: Mapping[int, bool]) -> Difference:
-    """Which samples are good, before and after: compared on those that both name."""
+    """Compare which samples are good before and after, on the samples that both name."""
     from scipy.stats import binomtest
 
     both = before.keys() & after.keys()
@@ -178,8 +183,8 @@ def difference(before: Mapping[int, bool], after: Mapping[int, bool]) -> Differe
 def newcombe(both: int, second: int, first: int, neither: int) -> tuple[float, float]:
     """95 % interval of a paired difference, second minus first (Newcombe, Stat. Med. 17:2635, 1998, method 10).
 
-    The Wilson intervals [l₁, u₁] of the first and [l₂, u₂] of the second share are joined by Pythagoras, less what
-    their correlation φ explains; φ is pulled towards zero by half a sample in each term where it is positive.
+    It combines the Wilson intervals [l₁, u₁] and [l₂, u₂] of the two shares and their correlation φ. A positive φ is
+    corrected towards zero by n/2.
     """
     n = both + second + first + neither
     one, two = share(both + first, n), share(both + second, n)
@@ -197,14 +202,14 @@ def _joined(a: float, b: float, phi: float) -> float:
 
 
 def median_queries(records: Sequence[Record], ball: Ball) -> float | None:
-    """Of the samples that were right and fell; None when none fell."""
+    """The median over the samples that were correct and fell; None if none fell."""
     spent = [r.queries for r in records if right(r) and not standing(r, ball)]
     return float(median(spent)) if spent else None
 
 
 @dataclass(frozen=True)
 class Median:
-    """A median of censored counts: `value`, or None where it lies beyond `beyond`, the largest count seen."""
+    """A median of censored counts: `value`, or None if it is larger than `beyond`, the largest count seen."""
 
     value: float | None
     beyond: float
@@ -215,7 +220,7 @@ class Median:
 
 @dataclass(frozen=True)
 class Ratio:
-    """How many times as much: exactly `value`, or `more` or `less` than it where one side is only bounded."""
+    """A ratio: exactly `value`, or `more` or `less` than it if only a bound is known."""
 
     value: float
     bound: Literal["exactly", "more", "less"] = "exactly"
@@ -225,16 +230,16 @@ class Ratio:
 
     @property
     def digits(self) -> str:
-        """Two significant ones, and of a bound none that would say more than it does."""
+        """Two significant digits. A bound is rounded so that it remains a bound."""
         rounding = {"exactly": ROUND_HALF_EVEN, "more": ROUND_DOWN, "less": ROUND_UP}[self.bound]
         return f"{Context(prec=2, rounding=rounding).create_decimal(repr(float(self.value))).normalize():f}"
 
 
 def queries_to_fall(records: Sequence[Record], ball: Ball) -> Median | None:
-    """The median number of queries it takes to fool a sample that is right; None where nothing was asked of any.
+    """The median number of queries it takes to fool a correct sample; None if no query was made.
 
-    Samples that stood are censored at what was spent on them (Kaplan and Meier): the smallest count by which at least
-    half would have fallen.
+    Samples that stood are censored at the queries spent on them (Kaplan and Meier). The median is the smallest count
+    by which at least half would have fallen.
     """
     return _median(list(soonest([records], ball).values()))
 
@@ -243,10 +248,11 @@ Spent = tuple[int, bool]  # queries, and whether the sample still stands after t
 
 
 def soonest(cells: Sequence[Sequence[Record]], ball: Ball) -> dict[int, Spent]:
-    """By when the first of several attacks breaks each sample, of those that all of them have and that are right.
+    """Return the queries after which the first of several attacks breaks each sample.
 
-    A sample that none of them breaks stands to the end of the longest: counted to the end of the shortest, those who
-    stand would leave Kaplan and Meier's risk set first, and only the ones that fall would be left to tell of them.
+    Only samples that all attacks have and that are correct count. A sample that stands is censored at the end of the
+    longest attack. Censored at the end of the shortest, standing samples would leave Kaplan and Meier's risk set too
+    early, and the median would be too small.
     """
     each = [{r.sample: r for r in records} for records in cells]
     common = set.intersection(*map(set, each)) if each else set()
@@ -274,18 +280,18 @@ def _median(asked: Sequence[Spent]) -> Median | None:
 
 
 def query_ratio(first: Sequence[Record], second: Sequence[Record], ball: Ball) -> Ratio | None:
-    """The second's median queries over the first's, on the samples right in both; None where nothing is known of it."""
+    """The second's median queries over the first's, on the samples correct in both; None if it is unknown."""
     return soonest_ratio([first], [second], ball)
 
 
 def soonest_ratio(first: Sequence[Sequence[Record]], second: Sequence[Sequence[Record]], ball: Ball) -> Ratio | None:
-    """The same for several attacks on either side, of which for each sample the one that breaks it first counts.
+    """The same for several attacks on each side. For each sample the attack that breaks it first counts.
 
-    A median beyond what was seen is bounded by what the shortest of them spent: for longer than that not all have
-    tried, and a ratio of one attack's queries to another's would say nothing.
+    A median beyond the observed queries is bounded by the queries of the shortest attack: beyond these not all attacks
+    were still running.
     """
     sides = [soonest(side, ball) for side in (first, second)]
-    both = sides[0].keys() & sides[1].keys()  # medians of different samples are not compared
+    both = sides[0].keys() & sides[1].keys()  # medians are compared on the same samples
     before, after = (_median([side[i] for i in both]) for side in sides)
     if before is None or after is None or before.value == 0:
         return None
@@ -301,13 +307,13 @@ def soonest_ratio(first: Sequence[Sequence[Record]], second: Sequence[Sequence[R
 
 
 def _all_tried(cells: Sequence[Sequence[Record]], samples: Collection[int]) -> int:
-    """For how many queries every one of these attacks went on."""
+    """The number of queries up to which all of these attacks were running."""
     return min(max(r.queries for r in records if r.sample in samples) for records in cells)
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What the confidence on clean images is worth: `error` and `loss` are better smaller."""
+    """Calibration on clean images. Smaller `error` and `loss` are better."""
 
     error: float
     loss: float
@@ -323,12 +329,12 @@ class Calibration:
 
 
 def calibration(records: Sequence[Record]) -> Calibration:
-    """Of the scores of clean images."""
+    """The calibration of the scores of clean images."""
     return calibrated([(r.clean_confidence, r.clean_truth, right(r)) for r in records])
 
 
 def calibrated(said: Sequence[tuple[float, float, bool]], bins: int = 15) -> Calibration:
-    """Of answers, each with the probability of the class it names, that of the true class, and whether it is right.
+    """The calibration of predictions: the probability of the predicted class and of the true class, and correctness.
 
     Σ_b n_b/n · |accuracy_b − confidence_b| over equal bins ((b−1)/15, b/15] of confidence; the mean of −log p_y.
     """

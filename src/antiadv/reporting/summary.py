@@ -1,47 +1,49 @@
-"""The gains of a whole store in a few lines: what every network says of a defence, from least to most.
+"""The gains of a complete store in a few lines, from the least to the largest over all networks.
 
-    by_defence(levels)   →  a sheet: a line per defence, a column per level of access
-    headline(levels)     →  a sentence for each defence that stands before the most networks, the adaptive word last
+    by_defence(levels)   →  a table: a line per defence, a column per level of access
+    headline(levels)     →  a text for each defence that was tested on the most networks, the adaptive result first
 
-`verdict.py` speaks of one network at a time; this is what is left when there are dozens of its sentences.
+`verdict.py` speaks of one network at a time. A store with dozens of networks needs this summary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from antiadv.core.threat import Access
-from antiadv.reporting.grid import NOTHING, count, join
 from antiadv.reporting.measures import Difference
-from antiadv.reporting.sheet import Entry, Sheet, code
-from antiadv.reporting.sheet import count as counted
-from antiadv.reporting.verdict import NO_ANSWER, WHO, Level, gained, points, unsure
+from antiadv.reporting.table import Entry, Table, code, counted, percent
+from antiadv.reporting.verdict import ADAPTIVE, IF, OTHERS, WHO, Level, gained, points, unsure
+from antiadv.reporting.wording import NOTHING, count, join
 
 
-def by_defence(levels: Sequence[Level]) -> Sheet:
-    """In brackets, of how many networks; sorts by the least gain."""
-    seen = [access for access in Access if any(part.access == access for part in levels)]
+def by_defence(levels: Sequence[Level]) -> Table:
+    """Each entry is the range of gains, with the number of networks in brackets; it sorts by the least gain."""
+    accesses = [access for access in Access if any(part.access == access for part in levels)]
     lines = []
     for defence, group in _by_defence(levels):
-        gains = [_entry([part for part in group if part.access == access]) for access in seen]
+        gains = [_entry([part for part in group if part.access == access]) for access in accesses]
         lines.append((code(defence), counted(_networks(group)), *gains))
-    heads = ("defence", "networks", *(WHO[access].removeprefix("an attacker who ") for access in seen))
-    return Sheet("defences", "Gains by defence, in points, from the least to the largest", heads, tuple(lines))
+    heads = ("defence", "networks", *(WHO[access].removeprefix("an attacker who ") for access in accesses))
+    return Table("defences", "Gains by defence, in points, from the least to the largest", heads, tuple(lines))
 
 
 def headline(levels: Sequence[Level]) -> list[str]:
-    """Of the networks of which the attacks broke enough to judge a defence by."""
+    """Return a text for each defence that was tested on the most networks.
+
+    Networks of which the attacks broke too few samples to judge a defence are left out.
+    """
     groups = _by_defence([part for part in levels if part.tells])
     most = max((_networks(group) for _, group in groups), default=0)
-    return [_sentence(defence, group) for defence, group in groups if _networks(group) == most]
+    return [" ".join(_sentences(f"`{name}`", group)) for name, group in groups if _networks(group) == most]
 
 
 def _by_defence(levels: Sequence[Level]) -> list[tuple[str, list[Level]]]:
-    """Those before the most networks first."""
-    found: dict[str, list[Level]] = {}
+    """Group levels by defence, the one with the most networks first."""
+    groups: dict[str, list[Level]] = {}
     for part in levels:
-        found.setdefault(part.defence, []).append(part)
-    return sorted(found.items(), key=lambda item: -_networks(item[1]))
+        groups.setdefault(part.defence, []).append(part)
+    return sorted(groups.items(), key=lambda item: -_networks(item[1]))
 
 
 def _networks(group: Sequence[Level]) -> int:
@@ -49,7 +51,7 @@ def _networks(group: Sequence[Level]) -> int:
 
 
 def _counted(group: Sequence[Level]) -> str:
-    """`2 networks`, and on how many data sets where one of them was tried on several."""
+    """`2 networks`, with the number of data sets if a network was tried on several."""
     places, sets = {(part.data, part.model) for part in group}, {part.data for part in group}
     more = f" on {count(len(sets), 'data set')}" if len(places) > _networks(group) else ""
     return count(_networks(group), "network") + more
@@ -58,8 +60,7 @@ def _counted(group: Sequence[Level]) -> str:
 def _entry(at: Sequence[Level]) -> Entry:
     if not at:
         return Entry(NOTHING)
-    least = _ends(at)[0].value
-    return Entry(_span(at), round(100 * least, 4), small=f"({_counted(at)})")
+    return Entry(_span(at), percent(_ends(at)[0].value), small=f"({_counted(at)})")
 
 
 def _ends(at: Sequence[Level]) -> tuple[Difference, Difference]:
@@ -72,38 +73,46 @@ def _span(at: Sequence[Level]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _told(at: Sequence[Level]) -> str:
-    """One gain with its interval; of several the ends, whose intervals are in the tables."""
+def _gains(at: Sequence[Level]) -> str:
+    """One gain with its interval, or the range of several; their intervals are in the tables."""
     return points(at[0].gain) if len(at) == 1 else f"{_span(at)} points"
 
 
-def _sure(at: Sequence[Level]) -> str:
-    """On how many of several networks a gain is more than chance explains, where that is not all of them."""
+def _significant(at: Sequence[Level]) -> str:
+    """On how many of several networks the gain is significant, if not on all of them."""
     better = [part for part in at if gained(part.gain)]
     if len(at) == 1 or len(better) == len(at):
         return ""
-    return f", more than chance explains on {_networks(better)}" if better else ", on none more than chance explains"
+    return f", significant on {_networks(better)}" if better else ", significant on none"
 
 
-def _sentence(defence: str, group: Sequence[Level]) -> str:
-    asking = [
-        f"{_told(at)} against {WHO[access]} ({_counted(at)}{_sure(at)})"
-        for access in Access
-        if access < Access.INTERNALS and (at := [part for part in group if part.access == access])
+def _sentences(defence: str, group: Sequence[Level]) -> Iterator[str]:
+    """The adaptive attack's result first, then the gains against other attackers."""
+    adaptive = [part for part in group if part.access == Access.INTERNALS]
+    yield _known(defence, adaptive)
+    others = [
+        f"{_gains(at)} {IF[access]} ({_counted(at)}{_significant(at)})"
+        for access in IF
+        if (at := [part for part in group if part.access == access])
     ]
-    said = f"`{defence}` gains {join(asking)}" if asking else f"`{defence}` was attacked by nobody who merely asks"
-    knowing = [part for part in group if part.access == Access.INTERNALS]
-    if not knowing:
-        return f"{said}; no adaptive attack is stored on both sides, so this says nothing of {WHO[Access.INTERNALS]}."
-    better = [part for part in knowing if gained(part.gain)]
-    thin = [part for part in knowing if unsure(part.gain)]
-    if better:
-        end = f", more than chance explains on {_counted(better)}"
-    elif thin:
-        end = f", on {_counted(thin)} with too few samples to tell it from none"
-    else:
-        end = f": {NO_ANSWER}"
-    tried = {(part.data, part.model, part.ball) for part in knowing}
+    yield f"{OTHERS} it gains {join(others)}." if others else f"{OTHERS} it was not tested."
+    tried = {(part.data, part.model, part.ball) for part in adaptive}
     alone = [part for part in group if (part.data, part.model, part.ball) not in tried]
-    more = f"; on {_counted(alone)} some gains are in a ball without an adaptive attack" if alone else ""
-    return f"{said}; against {WHO[Access.INTERNALS]} it gains {_told(knowing)} ({_counted(knowing)}){end}{more}."
+    if adaptive and alone:
+        yield f"On {_counted(alone)} some of these gains are in a ball in which no adaptive attack was run."
+
+
+def _known(defence: str, adaptive: Sequence[Level]) -> str:
+    """What is known about an attacker who knows the defence."""
+    if not adaptive:
+        reason = "no adaptive attack is stored both with and without it"
+        return f"Nothing is known about {defence} against {ADAPTIVE}: {reason}."
+    gains, networks = _gains(adaptive), _counted(adaptive)
+    better = [part for part in adaptive if gained(part.gain)]
+    unclear = [part for part in adaptive if unsure(part.gain)]
+    if better:
+        return f"{defence} gains {gains} against {ADAPTIVE} ({networks}), significant on {_counted(better)}."
+    if unclear:
+        few = f"on {_counted(unclear)} the samples are too few to tell this from no gain"
+        return f"{defence} gains {gains} against {ADAPTIVE} ({networks}), but {few}."
+    return f"{defence} does not protect against {ADAPTIVE}: it gains {gains} ({networks})."

@@ -1,28 +1,29 @@
-"""A trial: a short battery against a classifier, bare and behind a defence, within a budget of time.
+"""A trial: a short battery of attacks against a classifier, bare and with a defence, within a budget of time.
 
-    verdict(model, x, y, defence="anti_adversary", minutes=5)  →  Verdict       for a model and images in hand
-    battery(ball, defence, queries)                            →  the attacks, from who sees scores to who knows it all
-    rounds(todo, seconds, run)                                 →  how many samples were done in time
+    verdict(model, x, y, defence="anti_adversary", minutes=5)  →  Verdict, for a model and images in memory
+    run_trial(trial, samples, minutes)                         →  Verdict, shared with `antiadv verdict`
+    battery(ball, defence, queries)                            →  the attacks, from score-based to adaptive
+    rounds(samples, seconds, run)                              →  how many samples were done in time
 
-Samples are taken in rounds, each through the whole battery, so that every row has the same samples. The first round is
-small and always runs; a later one is cut to what those before say will fit, and not begun where that is less than the
-first: so a trial may end early, and ends late only where the machine slows down, or is too slow for the first round.
+Samples are taken in rounds. Each round runs the complete battery, so every row has the same samples. The first round is
+small and always runs. Later rounds are cut to what should fit, judging by the rounds before. A round smaller than the
+first is not started. So a trial may end early. It ends late only if the machine slows down, or if the first round
+alone takes too long.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import math
 import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from antiadv import attacks, defences
 from antiadv.core import spec
@@ -35,80 +36,90 @@ from antiadv.core.validation import check_base, check_images, check_labels, chec
 from antiadv.engine.meter import Meter
 from antiadv.evaluation import attack as attack_and_judge
 from antiadv.evaluation.cell import Cell, Record
-from antiadv.reporting import Report, report_of
+from antiadv.reporting import Report, as_markdown, report_of
 from antiadv.reporting.flags import Flag, before
-from antiadv.reporting.measures import Calibration, calibrated
-from antiadv.reporting.render.rows import html, markdown
-from antiadv.reporting.table import IN_HAND, Row, make_row
+from antiadv.reporting.measures import Calibration
+from antiadv.reporting.render.html import table_as_html
+from antiadv.reporting.rows import IN_HAND, Row, make_row, row_table
+from antiadv.reporting.temperature import scaled
 
 QUERIES = 200  # of the score-based attack, per sample
 FIRST = 8  # samples of the first round
-LOOKED_AT = 256  # images that are looked at before the first attack
-FITTED = 20  # samples without which no temperature is fitted
-SLACK = 1.15  # a round is taken to last so much longer than those before say
+LOOKED_AT = 256  # images that are checked before the first attack
+TIMED = 64  # images with which the cost of an answer is measured
+SLACK = 1.15  # a round is expected to take this much longer than the rounds before suggest
 AVERAGED = "eot:attack=(apgd:steps=20),samples=10"
 
 
 def battery(ball: Ball, defence: Defence, queries: int | None = None) -> list[tuple[str, Threat]]:
-    """Scores, gradients, and going round the defence: by its base, and as it says itself that it is undone.
+    """Return the attacks of a trial: by scores, by gradients, and adaptive ones.
 
-    Where it rolls dice, these are averaged out. The targeted transfer, which it may name, is left out: it takes nine
-    times as long as the other.
+    The adaptive attacks are the transfer from the base network and those that the defence names. On a randomised
+    defence they average over its random numbers. The targeted transfer is left out, because it takes nine times as
+    long as the untargeted one.
     """
     named = [t for t in defence.adaptive if t not in TRANSFERS and ball.p in attacks.parse(t).norms]
     if defence.randomised:
         named = [AVERAGED, *(f"eot:attack=({t}),samples=10" for t in named if t not in Randomised.adaptive)]
     texts = dict.fromkeys(("square", "apgd", TRANSFERS[0], *named))
-    asked = {"square": queries or QUERIES}
-    return [(t, Threat(ball, attacks.parse(t).access, asked.get(t))) for t in texts]
+    budgets = {"square": queries or QUERIES}
+    return [(t, Threat(ball, attacks.parse(t).access, budgets.get(t))) for t in texts]
+
+
+# ---------------------------------------------------------------- time
 
 
 def check_minutes(minutes: float) -> None:
+    if not isinstance(minutes, (int, float)):
+        raise BadInput(f"a trial takes a number of minutes; found {minutes!r}. Give for example 5.")
     if not minutes > 0:
         raise BadInput(f"a trial needs some time; found {minutes:g} minutes. Give for example 5.")
 
 
 def rounds(
-    todo: Sequence[int],
+    samples: Sequence[int],
     seconds: float,
     run: Callable[[Sequence[int]], None],
     clock: Callable[[], float] = time.monotonic,
 ) -> int:
-    """Run these samples in rounds while there is time; how many were done, from the first on."""
+    """Run these samples in rounds while there is time. Return how many were done, from the first on."""
     check_minutes(seconds / 60)
     end, done, size = clock() + seconds, 0, FIRST
     first: tuple[int, float] | None = None
-    while done < len(todo):
-        size = min(size, len(todo) - done)
+    while done < len(samples):
+        size = min(size, len(samples) - done)
         start = clock()
-        run(todo[done : done + size])
+        run(samples[done : done + size])
         done += size
         last = size, clock() - start
         first = last if first is None else first
         size = min(2 * size, fits(first, last, end - clock()))
-        if size < min(FIRST, len(todo) - done):
+        if size < min(FIRST, len(samples) - done):
             break
     return done
 
 
 def fits(first: tuple[int, float], last: tuple[int, float], seconds: float) -> int:
-    """How many samples a round may take that must end in time, by how many the others took in how many seconds.
+    """Return how many samples a round may take to end in time, given samples and seconds of the first and last round.
 
-    A round takes T(n) = a + b·n, since small batches are slow for what they hold. So T(m) ≤ T(n)·m/n beyond the last;
-    between it and the first T lies on the line through both; and below the first, nothing is known but T ≤ the first's.
+    A round takes T(n) = a + b·n, since small batches are slow for their size. So T(m) ≤ T(n)·m/n for m beyond the last;
+    between the first and the last, T lies on the line through both; below the first, only T ≤ the first's is known.
 
     >>> [fits((8, 20.0), (16, 30.0), SLACK * left) for left in (90, 25, 19)]
     [48, 12, 0]
     """
     (few, short), (many, long), left = first, last, seconds / SLACK
     if left >= long:
-        return int(min(many * left / max(long, 1e-9), sys.maxsize))  # the time may be without end
+        return int(min(many * left / max(long, 1e-9), sys.maxsize))  # the time may be infinite
     return few + int((left - short) * (many - few) / (long - short)) if left >= short else 0
+
+
+# ---------------------------------------------------------------- cost
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What one answer costs: images through the base network for each image asked, and milliseconds for each."""
+    """The cost of one prediction: passes through the base network, and milliseconds, for each image."""
 
     forwards: float
     backwards: float
@@ -118,65 +129,33 @@ class Cost:
     def __str__(self) -> str:
         times = f" ({self.defended_ms / self.bare_ms:.1f} times)" if self.bare_ms > 0 else ""
         return (
-            f"An answer of the defence costs {self.forwards:g} forward and {self.backwards:g} backward passes, "
-            f"{self.defended_ms:.2g} ms an image against {self.bare_ms:.2g} bare{times}."
+            f"One prediction with the defence costs {self.forwards:g} forward and {self.backwards:g} backward passes: "
+            f"{self.defended_ms:.2g} ms per image, against {self.bare_ms:.2g} ms without it{times}."
         )
 
 
 def cost(model: nn.Module, defended: nn.Module, x: Tensor, repeats: int = 5) -> Cost:
-    """Passes counted by hooks on the base; the shortest of a few answers to x, taken in turns, after one to warm up."""
+    """Measure the cost of predicting x: count the passes, and take the shortest of a few runs after a warm-up."""
     with Meter(model) as meter, torch.no_grad():
         defended(x)
     times = [(_seconds(model, x), _seconds(defended, x)) for _ in range(1 + repeats)][1:]
-    bare, behind = (1000 * min(of) / len(x) for of in zip(*times, strict=True))
-    return Cost(meter.forwards / len(x), meter.backwards / len(x), bare, behind)
+    bare_ms, defended_ms = (1000 * min(side) / len(x) for side in zip(*times, strict=True))
+    return Cost(meter.forwards / len(x), meter.backwards / len(x), bare_ms, defended_ms)
 
 
 def _seconds(model: nn.Module, x: Tensor) -> float:
     start = time.perf_counter()
     with torch.no_grad():
-        model(x).argmax(1).tolist()  # on a GPU, only asking for the numbers waits for them
+        model(x).argmax(1).tolist()  # reading the numbers waits for a GPU
     return time.perf_counter() - start
 
 
-def scaled(model: nn.Module, x: Tensor, y: Tensor, batch: int = 256) -> Calibration | None:
-    """What the bare scores are worth when divided by a temperature: what any defence of confidence must beat.
-
-    The temperature for the samples at even places is fitted on those at odd places, and the other way round. None for
-    fewer than 20 samples, to which anything can be fitted.
-    """
-    if len(x) < FITTED:
-        return None
-    with torch.no_grad():
-        s = torch.cat([model(part).double() for part in x.split(batch)])
-    y = y.to(s.device).long()
-    said: list[tuple[float, float, bool]] = []
-    for half in (0, 1):
-        mine, others = slice(half, None, 2), slice(1 - half, None, 2)
-        p = (s[mine] / temperature(s[others], y[others])).softmax(1)
-        truth = p.gather(1, y[mine, None]).squeeze(1)
-        said += zip(p.amax(1).tolist(), truth.tolist(), (p.argmax(1) == y[mine]).tolist(), strict=True)
-    return calibrated(said)
-
-
-def temperature(s: Tensor, y: Tensor) -> float:
-    """The T of least Σ −log softmax(s / T)_y + ½(log T)² (Guo et al., ICML 2017, arXiv:1706.04599, without the prior).
-
-    Among a few samples there may be no wrong answer, and the likelihood alone would ask for T = 0. Before any sample
-    log T is therefore taken to be a standard normal; a few hundred outweigh that.
-    """
-    from scipy.optimize import minimize_scalar
-
-    def loss(log_t: float) -> float:
-        return F.cross_entropy(s / math.exp(log_t), y, reduction="sum").item() + log_t**2 / 2
-
-    widest = math.log(100)
-    return math.exp(float(minimize_scalar(loss, bounds=(-widest, widest), method="bounded").x))
+# ---------------------------------------------------------------- the verdict
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a trial found. In a notebook it shows itself as a table; `print` gives the same in Markdown."""
+    """The result of a trial. A notebook shows it as a table; `print` gives the same in Markdown."""
 
     report: Report
     cost: Cost
@@ -198,35 +177,71 @@ class Verdict:
 
     @property
     def sentences(self) -> list[str]:
-        """What stands below the table: cost, warning signs and confidence; the verdict last."""
+        """The sentences below the table: cost, warning signs and confidence; the verdict last."""
         *others, last = self.report.sentences
-        cheap = [] if self.scaled is None else [f"The bare one, scaled by a fitted temperature, has {self.scaled}."]
-        return [str(self.cost), *others, *cheap, last]
+        if self.scaled is not None:
+            others.append(f"The bare classifier with its scores divided by a fitted temperature has {self.scaled}.")
+        return [str(self.cost), *others, last]
 
     def __str__(self) -> str:
-        return markdown(self.rows) + "".join(f"\n{sentence}\n" for sentence in self.sentences)
+        return as_markdown(self.rows, self.sentences)
 
     def _repr_html_(self) -> str:
-        return html(self.rows, self.sentences)
+        return table_as_html(row_table(self.rows), self.sentences)
 
     def json(self) -> dict[str, Any]:
-        said = {"samples": self.samples, "seconds": round(self.seconds, 1), "cost": vars(self.cost)}
-        return {**said, "scaled": None if self.scaled is None else vars(self.scaled), **self.report.json()}
+        plain = {"samples": self.samples, "seconds": round(self.seconds, 1), "cost": vars(self.cost)}
+        return {**plain, "scaled": None if self.scaled is None else vars(self.scaled), **self.report.json()}
 
 
-def doubts(model: nn.Module, x: Tensor, y: Tensor, batch: int = 256) -> list[Flag]:
-    """Warning signs that the first images show before anything is attacked; what no attack would take is refused."""
-    x, y = x[:LOOKED_AT], y[:LOOKED_AT]
+@dataclass(frozen=True)
+class Trial:
+    """A defence to judge: both classifiers, and how to get images and labels, run the battery and read the rows.
+
+    Each function takes sample ids, in order.
+    """
+
+    model: nn.Module
+    defended: Defence
+    images: Callable[[Sequence[int]], tuple[Tensor, Tensor]]
+    run: Callable[[Sequence[int]], None]
+    rows: Callable[[Sequence[int]], list[Row]]
+
+
+def run_trial(
+    trial: Trial,
+    samples: Sequence[int],
+    minutes: float,
+    warn: Callable[[Flag], None],
+    stored: int = 0,
+    batch: int = 256,
+) -> Verdict:
+    """Run as many of the samples as fit into the minutes, and make the verdict.
+
+    The first `stored` samples were run before and are not run again. `warn` gets the warning signs that are visible
+    before the first attack, so that they are shown before minutes of computing.
+    """
+    check_minutes(minutes)
+    start = time.monotonic()
+    signs = first_signs(trial.model, *trial.images(samples[:LOOKED_AT]), batch)
+    for flag in signs:
+        warn(flag)
+    done = stored + rounds(samples[stored:], 60 * minutes, trial.run)
+    taken = samples[:done]
+    x, y = trial.images(taken)
+    report = report_of(trial.rows(taken))
+    seen = {flag.name for flag in signs}
+    report = dataclasses.replace(report, flags=[*signs, *(flag for flag in report.flags if flag.name not in seen)])
+    spent = cost(trial.model, trial.defended, x[:TIMED])
+    return Verdict(report, spent, scaled(trial.model, x, y, batch), done, time.monotonic() - start)
+
+
+def first_signs(model: nn.Module, x: Tensor, y: Tensor, batch: int = 256) -> list[Flag]:
+    """Check images, labels and scores as an attack would, and return the warning signs that they show."""
     with fitting(model, x), untouched(x):
-        s = Eager(batch).scores(model, x)
-    check_scores(s, x, y.to(s.device))
-    return before(x, y, s)
-
-
-def flagged(made: Report, first: Sequence[Flag]) -> Report:
-    """The report with the signs that were seen before the attacks, each once."""
-    seen = {flag.name for flag in first}
-    return dataclasses.replace(made, flags=[*first, *(flag for flag in made.flags if flag.name not in seen)])
+        scores = Eager(batch).scores(model, x)
+    check_scores(scores, x, y.to(scores.device))
+    return before(x, y, scores)
 
 
 def verdict(
@@ -241,9 +256,9 @@ def verdict(
     seed: int = 0,
     batch: int = 256,
 ) -> Verdict:
-    """What a defence is worth on this classifier and these images: gains, warning signs, cost, in one value.
+    """Judge a defence on this classifier and these images: gains, warning signs and cost.
 
-    `defence` is a text or a defence that wraps `model`; `ball` is where the attacker may go (by default Linf(8/255));
+    `defence` is a spec text, or a defence that wraps `model`. `ball` is the perturbation set (by default Linf(8/255)),
     `queries` the budget of the score-based attack. Images are taken in order, as many as fit into `minutes`.
 
     >>> net = nn.Sequential(nn.Flatten(), nn.Linear(12, 3)).eval()
@@ -255,55 +270,58 @@ def verdict(
     check_base(model)
     check_images(x)
     check_labels(y, x)
-    if not isinstance(minutes, (int, float)):
-        raise BadInput(f"a trial takes a number of minutes; found {minutes!r}. Give for example 5.")
     check_minutes(minutes)
     if len(x) == 0:
         raise BadInput("a verdict needs images and a label for each; found none. Pass at least one.")
+    defended = _wrapped(defence, model)
+    limits = Threat(Linf(8 / 255) if ball is None else ball, Access.SCORES, queries)
+    trial = _in_memory(model, defended, x, y, battery(limits.ball, defended, queries), seed, batch)
+    return run_trial(
+        trial, range(len(x)), minutes, lambda flag: warnings.warn(f"Flag {flag}", stacklevel=4), batch=batch
+    )
+
+
+def _wrapped(defence: str | Defence, model: nn.Module) -> Defence:
     if defence == defences.BARE:
         raise BadInput("a verdict compares a defence with the bare classifier; name one, for example anti_adversary.")
     defended = defences.wrap(defence, model) if isinstance(defence, str) else defence
     if not isinstance(defended, Defence) or defended.base is not model:
         raise BadInput("the defence does not wrap this model; make it of the same one, or give its text.")
-    sides = {defences.BARE: model, _text(defended): defended}
-    limits = Threat(Linf(8 / 255) if ball is None else ball, Access.SCORES, queries)
-    tried = battery(limits.ball, defended, queries)
-    found: dict[tuple[str, str], list[Record]] = {(d, a): [] for a, _ in tried for d in sides}
-    start = time.monotonic()
-    first = doubts(model, x, y, batch)
-    for flag in first:
-        warnings.warn(f"Flag {flag}", stacklevel=2)  # now, and not after minutes of attacks
+    return defended
+
+
+def _in_memory(
+    model: nn.Module,
+    defended: Defence,
+    x: Tensor,
+    y: Tensor,
+    attacks: Sequence[tuple[str, Threat]],
+    seed: int,
+    batch: int,
+) -> Trial:
+    """A trial whose records are kept in memory."""
+    registered = type(defended) in defences.DEFENCES.values()
+    sides = {defences.BARE: model, spec.text(defended) if registered else type(defended).__name__: defended}
+    records: dict[tuple[str, str], list[Record]] = {(d, a): [] for a, _ in attacks for d in sides}
+
+    def images(ids: Sequence[int]) -> tuple[Tensor, Tensor]:
+        index = torch.tensor(ids, device=x.device)
+        return x[index], y[index.to(y.device)]
 
     def run(ids: Sequence[int]) -> None:
-        rows = torch.tensor(ids, device=x.device)
-        for text, threat in tried:
-            for name, side in sides.items():
-                images, labels = x[rows], y[rows.to(y.device)]
-                outcome = attack_and_judge(
-                    side,
-                    images,
-                    labels,
-                    text,
-                    threat.ball,
-                    queries=threat.queries,
-                    seed=seed,
-                    ids=torch.tensor(ids),
-                    batch=batch,
-                )
-                found[name, text] += outcome.records
+        part, labels = images(ids)
+        for (text, threat), (name, side) in product(attacks, sides.items()):
+            outcome = attack_and_judge(
+                side, part, labels, text, threat.ball,
+                queries=threat.queries, seed=seed, ids=torch.tensor(ids), batch=batch,
+            )  # fmt: skip
+            records[name, text] += outcome.records
 
-    done = rounds(range(len(x)), 60 * minutes, run)
-    name = type(model).__name__
+    def row(text: str, threat: Threat, side: str, n: int) -> Row:
+        cell = Cell(IN_HAND, "", type(model).__name__, "", side, text, threat, range(n), seed)
+        return make_row(cell, records[side, text], [] if side == defences.BARE else records[defences.BARE, text])
 
-    def row(text: str, threat: Threat, side: str) -> Row:
-        cell = Cell(IN_HAND, "", name, "", side, text, threat, range(done), seed)
-        return make_row(cell, found[side, text], [] if side == defences.BARE else found[defences.BARE, text])
+    def rows(ids: Sequence[int]) -> list[Row]:
+        return [row(text, threat, side, len(ids)) for text, threat in attacks for side in sides]
 
-    made = flagged(report_of([row(text, threat, side) for text, threat in tried for side in sides]), first)
-    spent = cost(model, defended, x[:64])
-    return Verdict(made, spent, scaled(model, x[:done], y[:done], batch), done, time.monotonic() - start)
-
-
-def _text(defence: Defence) -> str:
-    """Its spec where it is registered, else the name of its class."""
-    return spec.text(defence) if type(defence) in defences.DEFENCES.values() else type(defence).__name__
+    return Trial(model, defended, images, run, rows)

@@ -1,26 +1,23 @@
-"""The verdict: what a defence gains against attackers who ask, and what is left against one who has it.
+"""The verdict: what a defence gains, at each level of access, and what is left against an adaptive attacker.
 
-    levels(rows)      →  for each model, defence, ball and level of access, the gain and the ratio of median queries
-    verdict(rows)     →  one plain sentence per model and defence, the adaptive attack's word last; first, what the
-                         defence costs in clean accuracy, where that is more than chance explains
-    confidence(rows)  →  one plain sentence per model and defence on what it does to the scores of clean images
+    levels(rows)      →  for each model, defence, ball and level of access: the gain and the ratio of median queries
+    verdict(rows)     →  for each model and defence a few sentences, the adaptive attack's result first
+    confidence(rows)  →  for each model and defence a sentence on the scores of clean images
 
-Gains are in points of robust accuracy against the bare classifier, on the same samples. Of several attacks at one level
-the worst case for each sample counts, on both sides, and of their queries those of the first to break it. Whoever knows
-the defence may also do what the others do: at that level every attack counts.
+Gains are in points of robust accuracy, against the bare classifier on the same samples. If a level has several attacks,
+the worst case for each sample counts, on both sides. An attacker who knows the defence can also run all other attacks,
+so at that level every attack counts.
 
-Where the attacks broke next to nothing of the bare network (at most 5 % of the samples it gets right), or it does no
-better than a guess on clean images, nothing can be said of a defence in front of it, and the sentence says that.
-
-A gain that is not significant is no answer to an attacker only where the interval leaves no room for much of one: where
-it ends beyond ten points, the samples are too few to tell.
+A defence cannot be judged if the attacks broke at most 5 % of the samples that the bare network classifies correctly,
+or if the bare network is no better than guessing on clean images. A gain that is not significant counts as none only if
+its interval ends below ten points; otherwise there are too few samples to tell.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +25,6 @@ from antiadv import defences
 from antiadv.core.ball import Ball
 from antiadv.core.threat import Access
 from antiadv.reporting.flags import stands
-from antiadv.reporting.grid import count
 from antiadv.reporting.measures import (
     Calibration,
     Difference,
@@ -44,8 +40,9 @@ from antiadv.reporting.measures import (
     soonest_ratio,
     standing,
 )
-from antiadv.reporting.table import Row, bare_cell, level
+from antiadv.reporting.rows import Row, bare_cell, level
 from antiadv.reporting.temperature import Digests
+from antiadv.reporting.wording import count, join
 
 WHO = {
     Access.LABELS: "an attacker who sees labels",
@@ -53,19 +50,25 @@ WHO = {
     Access.GRADIENTS: "an attacker who has gradients",
     Access.INTERNALS: "an attacker who knows the defence",
 }
+IF = {
+    Access.LABELS: "if they see labels",
+    Access.SCORES: "if they see scores",
+    Access.GRADIENTS: "if they have gradients",
+}
+ADAPTIVE = WHO[Access.INTERNALS]
+OTHERS = "Against attackers who do not know it,"
 
-LEVEL = 0.05  # of a test
-MUCH = 0.10  # what an interval must exclude before a gain is called none
-LITTLE = 0.05  # of the bare network's right samples: where no more fell, no defence had anything to gain
-NO_ANSWER = "it is no answer to an adaptive attacker"
+LEVEL = 0.05  # significance level of a test
+MUCH = 0.10  # a gain counts as none if its interval excludes this
+LITTLE = 0.05  # if no larger share of the bare network's correct samples was broken, there was nothing to gain
 
 
 @dataclass(frozen=True)
 class Level:
-    """What a defence gains at one level of access: `attacks` are those behind the gain, `seeds` those of their dice.
+    """What a defence gains at one level of access, against these attacks with these seeds.
 
-    `ratio` is how many times the queries it takes to break the median sample, by whichever of the level's attacks
-    breaks it first, of the samples that are right on both sides.
+    `ratio` is the ratio of the median queries to break a sample, over the samples that are correct on both sides. For
+    each sample the attack that breaks it first counts.
     """
 
     data: str
@@ -77,7 +80,7 @@ class Level:
     gain: Difference
     ratio: Ratio | None
     seeds: tuple[int, ...] = (0,)
-    broken: Share | None = None  # of the samples that the bare network gets right, by any attack here, where known
+    broken: Share | None = None  # share of the bare network's correct samples that any attack in this ball broke
 
     @property
     def tells(self) -> bool:
@@ -85,26 +88,24 @@ class Level:
         return self.broken is None or self.broken.value > LITTLE
 
     def json(self) -> dict[str, Any]:
-        said = {k: getattr(self, k) for k in ("data", "model", "defence")}
-        said |= {"ball": str(self.ball), "access": str(self.access)}
-        said |= {"attacks": list(self.attacks), "seeds": list(self.seeds)}
+        plain = {k: getattr(self, k) for k in ("data", "model", "defence")}
+        plain |= {"ball": str(self.ball), "access": str(self.access)}
+        plain |= {"attacks": list(self.attacks), "seeds": list(self.seeds)}
         ratio = None if self.ratio is None else dataclasses.asdict(self.ratio)
         broken = None if self.broken is None else dataclasses.asdict(self.broken)
-        return {**said, "gain": dataclasses.asdict(self.gain), "ratio": ratio, "broken": broken}
+        return {**plain, "gain": dataclasses.asdict(self.gain), "ratio": ratio, "broken": broken}
 
 
-Pair = tuple[Row, Row]  # a bare row and the defended one beside it
+Pair = tuple[Row, Row]  # a bare row and the defended one that it is compared with
+Place = tuple[str, str, str]  # data, model and defence
 
 
 def levels(rows: Sequence[Row]) -> list[Level]:
-    """In the order of the rows, a level for each data set, model, defence and ball that stands beside its bare rows."""
-    bare = {r.cell: r for r in rows}
+    """Return the levels of each data set, model, defence and ball with both bare and defended rows."""
     groups: dict[tuple[str, str, str, Ball], list[Pair]] = {}
-    for r in rows:
-        if r.gain is not None and (before := bare.get(bare_cell(r.cell))) is not None:
-            place = r.data, r.model, r.defence, r.cell.threat.ball
-            groups.setdefault(place, []).append((before, r))
-    found = []
+    for before, r in _pairs(rows):
+        groups.setdefault((r.data, r.model, r.defence, r.cell.threat.ball), []).append((before, r))
+    made = []
     for place, pairs in groups.items():
         broken = _broken([b for b, _ in pairs])
         for access in sorted({level(r.cell) for _, r in pairs}):
@@ -114,12 +115,20 @@ def levels(rows: Sequence[Row]) -> list[Level]:
             ratio = soonest_ratio([b.records for b, _ in mine], [r.records for _, r in mine], place[3])
             attacks = tuple(dict.fromkeys(r.cell.attack for _, r in used))
             seeds = tuple(sorted({r.cell.seed for _, r in used}))
-            found.append(Level(*place, access, attacks, gain, ratio, seeds, broken))
-    return found
+            made.append(Level(*place, access, attacks, gain, ratio, seeds, broken))
+    return made
+
+
+def _pairs(rows: Sequence[Row]) -> Iterator[Pair]:
+    """Each defended row with its bare one, if both are there."""
+    bare = {r.cell: r for r in rows}
+    for r in rows:
+        if r.gain is not None and (before := bare.get(bare_cell(r.cell))) is not None:
+            yield before, r
 
 
 def _broken(bare: Sequence[Row]) -> Share:
-    """Of the samples that the bare classifier gets right, those that any attack broke; of none, no share is known."""
+    """The share of the bare classifier's correct samples that any attack broke. It is unknown if none is correct."""
     fell: dict[int, bool] = {}
     for row in bare:
         for r in filter(right, row.records):
@@ -128,10 +137,11 @@ def _broken(bare: Sequence[Row]) -> Share:
 
 
 def _worst(pairs: Sequence[Pair], at: Sequence[Pair]) -> tuple[Difference, Sequence[Pair]]:
-    """The gain in the worst case over these pairs; where they share no sample, over those at the level, or of one.
+    """Return the gain in the worst case over these pairs, and the pairs that it was computed from.
 
-    The worst case is of the samples that all have. So that a short run does not decide how many speak, a pair with less
-    than half as many as the longest at the level is left out.
+    The worst case covers the samples that all pairs share. Pairs with fewer than half the samples of the longest at the
+    level are left out, so that a short run does not reduce the samples. If no sample is shared by all pairs, only those
+    at the level count; if these share none either, the single pair with the smallest gain.
     """
     most = max(len(_samples(pair)) for pair in at)
     long = [pair for pair in pairs if 2 * len(_samples(pair)) >= most]
@@ -151,143 +161,137 @@ def _gain(pair: Pair) -> Difference:
     return paired(pair[0].records, pair[1].records, pair[1].cell.threat.ball)
 
 
+# ---------------------------------------------------------------- sentences
+
+
 def verdict(rows: Sequence[Row]) -> list[str]:
-    """A sentence for each data set, model and defence among the rows that stand beside their bare classifier."""
-    groups: dict[tuple[str, str, str], list[Level]] = {}
+    """Return a text for each data set, model and defence with both bare and defended rows."""
+    groups: dict[Place, list[Level]] = {}
     for part in levels(rows):
         groups.setdefault((part.data, part.model, part.defence), []).append(part)
-    several, spoken, lone = len({data for data, _, _ in groups}) > 1, _spokesmen(rows), _lone(rows)
-    said = []
-    for (x, m, d), found in groups.items():
-        name, (bare, defended) = f"{m} ({x})" if several else m, spoken[x, m, d]
-        telling = [] if guessing(bare.records) else [part for part in found if part.tells]
+    several, longest, unpaired = len({data for data, _, _ in groups}) > 1, _longest(rows), _unpaired(rows)
+    texts = []
+    for place, parts in groups.items():
+        data, model, defence = place
+        on, pair = f"On {model} ({data})" if several else f"On {model}", longest[place]
+        telling = [] if guessing(pair[0].records) else [part for part in parts if part.tells]
         if telling:
-            silent = dict.fromkeys(str(part.ball) for part in found if part not in telling)
-            sentence = _sentence(name, d, telling, _clean((bare, defended)), lone.get((x, m, d)))
-            said.append(sentence + _untold(list(silent)))
+            silent = list(dict.fromkeys(str(part.ball) for part in parts if part not in telling))
+            texts.append(" ".join(_sentences(on, defence, telling, pair, unpaired.get(place), silent)))
         else:
-            said.append(_unable(name, d, found, bare))
-    return said
+            texts.append(_unable(on, defence, parts, pair[0]))
+    return texts
 
 
-def _untold(balls: Sequence[str]) -> str:
-    if not balls:
-        return ""
-    return f" In {_listed(balls)} the attacks broke next to nothing of the bare network, so nothing is said of that."
+def _sentences(
+    on: str, defence: str, parts: Sequence[Level], pair: Pair, unpaired: Row | None, silent: Sequence[str]
+) -> Iterator[str]:
+    """The adaptive attack's result, then the gains against others, then what the defence costs and what is unknown."""
+    balls = len({part.ball for part in parts}) > 1
+    adaptive = [part for part in parts if part.access == Access.INTERNALS]
+    others = [
+        f"{points(part.gain)} {IF[part.access]} {_named(part, balls)}{_cost(part.ratio)}"
+        for part in parts
+        if part.access < Access.INTERNALS
+    ]
+    yield f"{on}, {_known(defence, adaptive, unpaired, balls)}"
+    yield f"{OTHERS} it gains {join(others)}." if others else f"{OTHERS} it was not tested."
+    clean = paired_by(pair[0].records, pair[1].records, right)
+    if clean.value < 0 and clean.p <= LEVEL:
+        yield f"It costs {points(clean, signed=False)} of clean accuracy."
+    untried = dict.fromkeys(str(part.ball) for part in parts if part.ball not in {a.ball for a in adaptive})
+    if adaptive and untried:
+        yield f"No adaptive attack was run in {join(list(untried))}."
+    if silent:
+        yield f"In {join(silent)} the attacks broke almost nothing of the bare network, so nothing is known there."
 
 
-def _unable(model: str, defence: str, found: Sequence[Level], bare: Row) -> str:
-    """That nothing can be said of the defence, why, and what to look at."""
-    first = f"On {model}, {defence} cannot be judged"
-    clean = f"the bare network is right on {100 * bare.clean.value:.1f} % of {count(bare.clean.n, 'clean image')}"
-    most = max((part.broken for part in found if part.broken is not None), key=lambda s: (s.n > 0, s.value))
+def _known(defence: str, adaptive: Sequence[Level], unpaired: Row | None, balls: bool) -> str:
+    """What is known about an attacker who knows the defence."""
+    if adaptive:
+        worst = min(adaptive, key=lambda part: part.gain.value)
+        gain, name = points(worst.gain), _named(worst, balls)
+        if gained(worst.gain):
+            return f"{defence} gains {gain} against {ADAPTIVE} {name}."
+        if unsure(worst.gain):
+            few = f"{count(worst.gain.n, 'sample')} {'is' if worst.gain.n == 1 else 'are'} too few to tell"
+            return f"{defence} gains {gain} against {ADAPTIVE} {name}, but {few} this from no gain."
+        return f"{defence} does not protect against {ADAPTIVE} {name}: it gains {gain}."
+    if unpaired is not None and (s := unpaired.robust) is not None:
+        left = f"{100 * s.value:.1f} % [{100 * s.low:.1f}, {100 * s.high:.1f}] of {count(s.n, 'sample')}"
+        attack = f"({unpaired.cell.attack} in {unpaired.cell.threat.ball})"
+        todo = "run that attack on the bare classifier too, to know the gain."
+        return f"{defence} leaves {left} standing against {ADAPTIVE} {attack}; {todo}"
+    return f"no adaptive attack was run on {defence}, so nothing is known about {ADAPTIVE}."
+
+
+def _unable(on: str, defence: str, parts: Sequence[Level], bare: Row) -> str:
+    """Say that the defence cannot be judged, why, and what to check."""
+    first = f"{on}, {defence} cannot be judged"
+    most = max((part.broken for part in parts if part.broken is not None), key=lambda s: (s.n > 0, s.value))
     if guessing(bare.records) or most.n == 0:
         return (
-            f"{first}: {clean}, which is no more than a guess would have. Check the labels, the range and the "
-            "normalisation of the images, and the weights."
+            f"{first}: the bare network is right on {100 * bare.clean.value:.1f} % of "
+            f"{count(bare.clean.n, 'clean image')}, which is no better than guessing. Check the labels, the range and "
+            "the normalisation of the images, and the weights."
         )
-    attacks = _listed(list(dict.fromkeys(a for part in found for a in part.attacks)))
-    balls = _listed(list(dict.fromkeys(str(part.ball) for part in found)))
+    attacks = join(list(dict.fromkeys(a for part in parts for a in part.attacks)))
+    balls = join(list(dict.fromkeys(str(part.ball) for part in parts)))
     return (
-        f"{first}: {attacks} in {balls} broke {100 * most.value:.1f} % [{100 * most.low:.1f}, {100 * most.high:.1f}] "
-        f"of the {count(most.n, 'sample')} that the bare network gets right, so there was next to nothing to gain. "
-        "Try a larger radius, more steps or queries, and look whether its gradients vanish."
+        f"{first}: {attacks} in {balls} broke only {100 * most.value:.1f} % [{100 * most.low:.1f}, "
+        f"{100 * most.high:.1f}] of the {count(most.n, 'sample')} that the bare network classifies correctly, so there "
+        "was almost nothing to gain. Try a larger radius or more steps or queries, and check whether its gradients "
+        "vanish."
     )
 
 
-def _lone(rows: Sequence[Row]) -> dict[tuple[str, str, str], Row]:
-    """For each data set, model and defence the strongest attack that knows it and did not meet the bare classifier."""
-    found: dict[tuple[str, str, str], Row] = {}
+def _unpaired(rows: Sequence[Row]) -> dict[Place, Row]:
+    """The strongest adaptive attack on each defence that was not run on the bare classifier."""
+    strongest: dict[Place, Row] = {}
     for r in rows:
         place = r.data, r.model, r.defence
         if r.robust is None or r.gain is not None or r.cell.defence == defences.BARE:
             continue
         if level(r.cell) == Access.INTERNALS:
-            found[place] = min(found.get(place, r), r, key=_left)
-    return found
+            strongest[place] = min(strongest.get(place, r), r, key=_left)
+    return strongest
 
 
 def _left(row: Row) -> float:
     return math.inf if row.robust is None else row.robust.value
 
 
-def _clean(pair: Pair) -> Difference:
-    return paired_by(pair[0].records, pair[1].records, right)
-
-
-def _sentence(model: str, defence: str, found: Sequence[Level], clean: Difference, lone: Row | None) -> str:
-    balls = len({part.ball for part in found}) > 1
-
-    def name(part: Level) -> str:
-        """The attacks, and where there are several seeds or balls, these too."""
-        said = part.attacks[0] if len(part.attacks) == 1 else f"worst of {_listed(part.attacks)}"
-        if len(part.seeds) > 1:
-            worst = "worst " if len(part.attacks) == 1 else ""
-            said = f"{said}, {worst}of seeds {_listed([str(seed) for seed in part.seeds])}"
-        return f"({said}{f' in {part.ball}' if balls else ''})"
-
-    asking = [
-        f"{points(part.gain)} against {WHO[part.access]} {name(part)}{_cost(part.ratio)}"
-        for part in found
-        if part.access < Access.INTERNALS
-    ]
-    adaptive = [part for part in found if part.access == Access.INTERNALS]
-    said = f"gains {_listed(asking)}" if asking else "was attacked by nobody who merely asks"
-    if clean.value < 0 and clean.p <= LEVEL:
-        said = f"costs {points(clean, signed=False)} of clean accuracy, and {said}"
-    first = f"On {model}, {defence} {said}"
-    if not adaptive and lone is not None and (s := lone.robust) is not None:
-        part = f"{100 * s.value:.1f} % [{100 * s.low:.1f}, {100 * s.high:.1f}] of {count(s.n, 'sample')}"
-        return (
-            f"{first}; {WHO[Access.INTERNALS]} ({lone.cell.attack} in {lone.cell.threat.ball}) leaves {part}, which "
-            "says no gain: run that attack on the bare classifier too."
-        )
-    if not adaptive:
-        return f"{first}; no adaptive attack was run, so this says nothing of an attacker who knows the defence."
-    last = min(adaptive, key=lambda part: part.gain.value)
-    g = last.gain
-    known = f"{first}; against {WHO[Access.INTERNALS]} {name(last)} it gains {points(g)}{_comment(g)}"
-    untried = dict.fromkeys(str(part.ball) for part in found if part.ball not in {a.ball for a in adaptive})
-    return f"{known}; no adaptive attack was run in {_listed(list(untried))}." if untried else f"{known}."
+def _named(part: Level, balls: bool) -> str:
+    """The attacks of a level; with the seeds if there are several, and with the ball if asked for."""
+    name = part.attacks[0] if len(part.attacks) == 1 else f"worst of {join(part.attacks)}"
+    if len(part.seeds) > 1:
+        worst = "worst " if len(part.attacks) == 1 else ""
+        name = f"{name}, {worst}of seeds {join([str(seed) for seed in part.seeds])}"
+    return f"({name}{f' in {part.ball}' if balls else ''})"
 
 
 def points(g: Difference, signed: bool = True) -> str:
     """A gain with its sign, or a loss without."""
     ends = (g.value, g.low, g.high) if signed else (-g.value, -g.high, -g.low)
     value, low, high = (f"{100 * v:{'+' if signed else ''}.1f}" for v in ends)
-    return f"{value} points [{low}, {high}] (p {_p(g.p)})"
-
-
-def _p(p: float) -> str:
-    return f"{p:.2f}" if p >= 0.01 else f"{p:.0e}"
+    return f"{value} points [{low}, {high}] (p {g.p:{'.2f' if g.p >= 0.01 else '.0e'}})"
 
 
 def _cost(ratio: Ratio | None) -> str:
     if ratio is None or ratio.digits == "1":
         return ""
-    more = {"exactly": "", "more": "more than ", "less": "less than "}[ratio.bound]
-    return f", who needs {more}{ratio.digits} times the queries"
+    bound = {"exactly": "", "more": "more than ", "less": "less than "}[ratio.bound]
+    return f", at {bound}{ratio.digits} times the queries"
 
 
 def gained(g: Difference) -> bool:
-    """More than chance explains."""
+    """Whether a gain is significant."""
     return g.value > 0 and g.p <= LEVEL
 
 
 def unsure(g: Difference) -> bool:
-    """Neither a gain, nor anywhere near the proof that there is none."""
+    """Whether a gain is not significant, but may still be large."""
     return not gained(g) and g.high > MUCH
-
-
-def _comment(g: Difference) -> str:
-    if gained(g):
-        return ""
-    few = f": {count(g.n, 'sample')} {'is' if g.n == 1 else 'are'} too few to tell it from none"
-    return few if unsure(g) else f": {NO_ANSWER}"
-
-
-def _listed(parts: Sequence[str]) -> str:
-    return parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " and " + parts[-1]
 
 
 # ---------------------------------------------------------------- confidence
@@ -295,10 +299,10 @@ def _listed(parts: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class Confidence:
-    """What the scores of clean images are worth, bare and behind the defence, on the same samples.
+    """The calibration on clean images, bare and with the defence, on the same samples.
 
-    `scaled` are the bare scores divided by a fitted temperature, where that was measured, on samples of its own;
-    `place` is what the sentence calls the network.
+    `scaled` is the calibration of the bare scores divided by a fitted temperature, if it was measured, on samples of
+    its own. `place` is the name of the network in the sentence.
     """
 
     data: str
@@ -310,37 +314,35 @@ class Confidence:
     place: str = ""
 
     def __str__(self) -> str:
-        where = self.place or self.model
-        said = f"Confidence on clean images: {where} has {self.bare}; behind {self.defence}, {self.defended}"
+        text = f"Confidence on clean images: {self.place or self.model} has {self.bare}"
+        text = f"{text}; with {self.defence}, {self.defended}"
         if self.scaled is None:
-            return f"{said}."
-        return f"{said}; bare, but scaled by a fitted temperature, {self.scaled} ({self.scaled.n} samples)."
+            return f"{text}."
+        return f"{text}; without it, but with a fitted temperature, {self.scaled} ({self.scaled.n} samples)."
 
     def json(self) -> dict[str, Any]:
         return {k: v for k, v in dataclasses.asdict(self).items() if k != "place"}
 
 
 def confidence(rows: Sequence[Row], scaled: Mapping[Digests, Calibration] | None = None) -> list[Confidence]:
-    """For each data set, model and defence beside its bare classifier; the pair with the most samples speaks.
+    """Return the confidence of each data set, model and defence, from the pair of rows with the most samples.
 
-    `scaled` is what is known of scaling by a temperature: `reporting/temperature.py`.
+    `scaled` is the calibration with a fitted temperature, where it is known: `reporting/temperature.py`.
     """
-    cheap = scaled or {}
+    known = scaled or {}
     return [
-        Confidence(*place, *_common(*pair), cheap.get((pair[0].cell.weights, pair[0].cell.images)), pair[1].place)
-        for place, pair in _spokesmen(rows).items()
+        Confidence(*place, *_common(*pair), known.get((pair[0].cell.weights, pair[0].cell.images)), pair[1].place)
+        for place, pair in _longest(rows).items()
     ]
 
 
-def _spokesmen(rows: Sequence[Row]) -> dict[tuple[str, str, str], Pair]:
-    """For each data set, model and defence the pair with the most samples: what speaks for its clean images."""
-    bare = {r.cell: r for r in rows}
-    best: dict[tuple[str, str, str], Pair] = {}
-    for r in rows:
-        if r.gain is not None and (before := bare.get(bare_cell(r.cell))) is not None:
-            place = r.data, r.model, r.defence
-            if place not in best or len(r.records) > len(best[place][1].records):
-                best[place] = (before, r)
+def _longest(rows: Sequence[Row]) -> dict[Place, Pair]:
+    """The pair with the most samples of each data set, model and defence."""
+    best: dict[Place, Pair] = {}
+    for before, r in _pairs(rows):
+        place = r.data, r.model, r.defence
+        if place not in best or len(r.records) > len(best[place][1].records):
+            best[place] = (before, r)
     return best
 
 

@@ -234,7 +234,7 @@ def check_settings(settings: Settings) -> None:
 def with_classes(model: str, classes: int) -> str:
     """Add the number of classes to the spec of an architecture; raise if the spec has another number."""
     asked = spec.read(model, models.ARCHITECTURES, "architecture")
-    if "classes" in asked.said and asked.options["classes"] != classes:
+    if "classes" in asked.given and asked.options["classes"] != classes:
         raise BadInput(f"{model} has {asked.options['classes']} classes, the data {classes}; omit classes")
     return spec.Spec(asked.name, asked.factory, {**asked.options, "classes": classes}).text()
 

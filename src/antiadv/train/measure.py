@@ -3,7 +3,7 @@
     clean      #{ argmax f(x) = y }
     PGD-20     #{ argmax f(z) = y },  z by `attacks.white_box.pgd` with its defaults, Linf 8/255: the same as
                `antiadv evaluate --attack pgd --threat linf:8/255`, with the same random numbers
-    interval   Wilson's, 95 %:  (p + c²/2n ± c √(p(1 − p)/n + c²/4n²)) / (1 + c²/n),   c = 1.96
+    interval   Wilson's, 95 %: `core/interval.py`
 
 PGD-20 is the usual number to compare adversarially trained networks. It is an upper bound of the robust accuracy; use
 `antiadv evaluate` for stronger attacks.
@@ -11,9 +11,7 @@ PGD-20 is the usual number to compare adversarially trained networks. It is an u
 
 from __future__ import annotations
 
-import math
 from contextlib import AbstractContextManager
-from statistics import NormalDist
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +21,7 @@ from antiadv.core.attack import Attack
 from antiadv.core.ball import Ball, Linf
 from antiadv.core.draws import Draws
 from antiadv.core.engine import Eager
+from antiadv.core.interval import wilson
 from antiadv.core.ledger import Ledger
 from antiadv.core.oracle import Oracle
 from antiadv.core.threat import Access, Threat
@@ -35,9 +34,7 @@ BALL = Linf(8 / 255)
 
 def interval(found: Accuracy) -> tuple[float, float]:
     """Wilson's interval at 95 %."""
-    c, n, p = NormalDist().inv_cdf(0.975), found.total, found.share
-    centre, half = p + c * c / (2 * n), c * math.sqrt(p * (1 - p) / n + c * c / (4 * n * n))
-    return (centre - half) / (1 + c * c / n), (centre + half) / (1 + c * c / n)
+    return wilson(found.hits, found.total)
 
 
 def accuracy(net: nn.Module, x: Tensor, y: Tensor, *, batch: int = 1000, seed: int = 0) -> Accuracy:

@@ -1,1 +1,1 @@
-"""Attacks by someone who has the defence itself, and takes it apart."""
+"""Attacks that have the defence itself, and use its base network or a surrogate of it."""

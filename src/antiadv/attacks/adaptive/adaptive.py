@@ -1,14 +1,13 @@
-"""Adaptive: the attacks that undo this defence, one after another: the worst case for each sample.
+"""Adaptive: the attacks that undo this defence, in order, so that the worst case for each sample counts.
 
-    open        the defence says which attacks those are: `Defence.adaptive`; a bare classifier is its own base, and
-                only the transfer attacks make sense on it
-    end         square, and in Linf rays: on the defence itself, with the answers that anybody gets
-    dice        a randomised defence is asked through `eot` by all of them, and so is whether a sample has fallen
+    first       the attacks that the defence names in `Defence.adaptive`; for a bare classifier the transfer attacks
+    then        square, and in Linf rays, on the defence itself
+    randomised  for a randomised defence all of them run through `eot`, and so does the test between them
 
-A `Cascade`: each attack sees the samples that those before could not break.
+It is a `Cascade`: each attack runs on the samples that earlier ones did not break.
 
-Cost:       what the parts cost, and one query per sample and part, which tells whether its image fools; times
-            `samples` for a randomised defence. Surrogate work is metered, not charged.
+Cost:       that of the parts, and one query per sample and part, which tests its image; times `samples` for a
+            randomised defence. Work on surrogates is metered, not charged.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from antiadv.core.validation import at_least
 
 @dataclass(frozen=True)
 class Adaptive:
-    """`steps` are those of square and rays at the end; `samples` the draws over which `eot` averages."""
+    """`steps` is the number of steps of square and rays; `samples` the number of draws that `eot` averages."""
 
     steps: int = 1000
     samples: int = 20
@@ -40,20 +39,20 @@ class Adaptive:
     access: ClassVar[Access] = Access.INTERNALS
     norms: ClassVar[frozenset[float]] = frozenset({2, math.inf})
     minimal: ClassVar[bool] = False
-    edition: ClassVar[int] = 1  # also raised when an attack that a defence names changes; a defence raises its own
+    edition: ClassVar[int] = 1  # raise it too when an attack that a defence names changes
 
     def __post_init__(self) -> None:
         at_least(1, steps=self.steps, samples=self.samples)
 
     def least_queries(self, threat: Threat) -> int:
-        return 0  # it begins with attacks on the base
+        return 0  # it begins with attacks on the base network
 
     def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
         return self.against(oracle.open(), ball)(oracle, x, y, ball, draws)
 
     def against(self, model: nn.Module, ball: Ball) -> Attack:
-        """What is run on this classifier."""
-        from antiadv import attacks  # here, since the table of contents lists this attack too
+        """The attack that runs on this classifier."""
+        from antiadv import attacks  # here, because ATTACKS lists this attack too
 
         texts: tuple[str, ...] = TRANSFERS
         if isinstance(model, Defence):

@@ -1,13 +1,13 @@
 """BPDA: forward through the defence, backward through something smoother (Athalye et al., ICML 2018, arXiv:1802.00420).
 
-    ask       s(z) from the defence g: whether z fools is tested on what is attacked
-    climb     ∇L(f(z), y) from the base f at z itself, not behind the defence
+    scores    s(z) from the defence g, so success is tested on the model under attack
+    gradient  ∇L(f(z), y) from the base network f at z itself
 
-For a layer that moves x a little and keeps its label the base is the natural approximation: t(x) ≈ x, so ∂t/∂x ≈ 1.
+A layer that moves x a little and keeps its label is close to the identity, t(x) ≈ x, so ∂t/∂x ≈ 1.
 
-Cost:       each request, with gradient or without, is a query of g. Gradients of f are the attacker's own: metered in
-            the receipt, not charged.
-Departures: an attack that follows its loss (APGD) sees that of g.
+Cost:       each request, with gradient or without, is a query of g. Gradients of f are the attacker's own work:
+            metered in the receipt, not charged.
+Departures: an attack that follows its loss (APGD) sees the loss of g.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from antiadv.core.threat import Access
 
 
 class Guided(OracleWrapper):
-    """Scores from the oracle, gradients from a `guide`: an oracle on a model the attacker owns."""
+    """Scores from the oracle, gradients from a `guide`: an oracle on a model that the attacker owns."""
 
     def __init__(self, inner: Oracle, guide: Oracle) -> None:
         super().__init__(inner)
@@ -49,7 +49,7 @@ class Guided(OracleWrapper):
 
 @dataclass(frozen=True)
 class BPDA(Wrapped):
-    """`attack` is any attack on gradients; it climbs the bare classifier and is tested on the defence."""
+    """`attack` is any attack that uses gradients. It gets those of the base network, and scores of the defence."""
 
     attack: Attack = PGD()
 

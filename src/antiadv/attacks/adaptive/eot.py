@@ -1,12 +1,12 @@
-"""EOT: expectation over transformation (Athalye et al., ICML 2018, arXiv:1707.07397): average the dice out.
+"""EOT: expectation over transformation (Athalye et al., ICML 2018, arXiv:1707.07397): average over random numbers.
 
     scores      1/m · Σ_i s_i(z)             over m fresh draws of the defence at the same point
     gradient    1/m · Σ_i ∇L(s_i(z), y)      the gradient of E L, with 1/√m of the noise
     label       the most frequent of m
 
 Notation:   m → `samples`.
-Cost:       m queries for each that the attack makes; a sample that cannot pay for m stops.
-Departures: of a tie between labels the smallest class wins. On a classifier without dice it asks m times all the same.
+Cost:       m queries for each query of the attack. A sample that cannot pay for m stops.
+Departures: in a tie between labels the smallest class wins. A deterministic classifier is asked m times as well.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from antiadv.core.validation import at_least
 
 
 class Averaged(OracleWrapper):
-    """Every answer is made of `samples` answers, all sent at once and all paid for."""
+    """Every answer averages `samples` answers. They are sent together, and all are charged."""
 
     def __init__(self, inner: Oracle, samples: int) -> None:
         super().__init__(inner)
@@ -38,30 +38,30 @@ class Averaged(OracleWrapper):
         return self.inner.left() // self.samples
 
     def labels(self, z: Tensor) -> Tensor:
-        most: Tensor = self._apart(self.inner.labels(self._each(z))).mode(1).values
-        return most
+        labels: Tensor = self._by_sample(self.inner.labels(self._repeat(z))).mode(1).values
+        return labels
 
     def scores(self, z: Tensor) -> Tensor:
-        return self._apart(self.inner.scores(self._each(z))).mean(1)
+        return self._by_sample(self.inner.scores(self._repeat(z))).mean(1)
 
     def gradient(self, z: Tensor, loss: Loss, *targets: Tensor) -> tuple[Tensor, Tensor]:
-        s, g = self.inner.gradient(self._each(z), loss, *map(self._each, targets))
-        return self._apart(s).mean(1), self._apart(g).mean(1)
+        s, g = self.inner.gradient(self._repeat(z), loss, *map(self._repeat, targets))
+        return self._by_sample(s).mean(1), self._by_sample(g).mean(1)
 
     def jacobian(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        s, j = self.inner.jacobian(self._each(z))
-        return self._apart(s).mean(1), self._apart(j).mean(1)
+        s, j = self.inner.jacobian(self._repeat(z))
+        return self._by_sample(s).mean(1), self._by_sample(j).mean(1)
 
-    def _each(self, v: Tensor) -> Tensor:
+    def _repeat(self, v: Tensor) -> Tensor:
         return v.repeat_interleave(self.samples, 0)
 
-    def _apart(self, v: Tensor) -> Tensor:
+    def _by_sample(self, v: Tensor) -> Tensor:
         return v.reshape(len(v) // self.samples, self.samples, *v.shape[1:])
 
 
 @dataclass(frozen=True)
 class EOT(Wrapped):
-    """`attack` is any attack; what it asks is answered by the mean over `samples` draws."""
+    """`attack` is any attack. It gets means over `samples` draws."""
 
     attack: Attack = PGD()
     samples: int = 20

@@ -1,10 +1,10 @@
-"""Pseudo-label: drive the label of the base across the boundary, and stop there.
+"""Pseudo-label: move x until the base network changes its label, and stop there.
 
     maximise   max_{j≠y} f_j(z) − f_y(z)        over z in the ball around x, by APGD
-    stop       at the first z that the base f gets wrong
+    stop       at the first z that the base network f gets wrong
 
-A layer that makes f surer of its own label ŷ (`anti_adversary`) takes ŷ from f. Once ŷ is wrong the layer works for the
-attacker: it pushes the image further into the wrong class. So nothing behind f needs to be looked at.
+A layer that makes f more confident of its own label ŷ (`anti_adversary`) takes ŷ from f. Once ŷ is wrong the layer
+helps the attacker: it pushes the image further into the wrong class. So the attack needs f alone.
 
 Cost:       no query of the defence. Work on f is the attacker's own: metered in the receipt, not charged.
 """
@@ -17,7 +17,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from antiadv.attacks.survivors import Survivors
+from antiadv.attacks._search.survivors import Survivors
 from antiadv.attacks.white_box.apgd import climb, start
 from antiadv.core.ball import Ball
 from antiadv.core.defence import base_of
@@ -30,7 +30,7 @@ from antiadv.core.validation import at_least
 
 @dataclass(frozen=True)
 class PseudoLabel:
-    """100 steps from one start, unless told otherwise."""
+    """By default 100 steps from one start."""
 
     steps: int = 100
     restarts: int = 1
@@ -44,7 +44,7 @@ class PseudoLabel:
         at_least(1, steps=self.steps, restarts=self.restarts)
 
     def least_queries(self, threat: Threat) -> int:
-        return 0  # g is not asked
+        return 0  # it never asks the defence
 
     def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
         live = Survivors(oracle.beside(base_of(oracle.open())), x, y, draws)

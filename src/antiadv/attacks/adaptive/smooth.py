@@ -1,11 +1,11 @@
-"""Smooth: gradients through the defence made differentiable (Tramèr et al., NeurIPS 2020, arXiv:2002.08347).
+"""Smooth: gradients through a differentiable version of the defence (Tramèr et al., NeurIPS 2020, arXiv:2002.08347).
 
-    ask       s(z) from the defence g: whether z fools is tested on what is attacked
-    climb     ∇L(g_κ(z), y), g_κ the defence's own stand-in: `Defence.surrogate(κ)`
+    scores    s(z) from the defence g, so success is tested on the model under attack
+    gradient  ∇L(g_κ(z), y), with g_κ the defence's own surrogate: `Defence.surrogate(κ)`
 
-For the anti-adversary layer g_κ has tanh(κ·∇/mean|∇|) in the place of sign ∇, the mean that of the sample's own pixels,
-and is differentiated through all K steps: unlike the gradient of g itself, this one sees that the layer answers to what
-the attacker does. It needs second derivatives of the base. A defence without a stand-in is attacked as it is.
+For the anti-adversary layer g_κ has tanh(κ·∇/mean|∇|) in place of sign ∇, with the mean over the sample's own pixels.
+It is differentiated through all K steps. Unlike the gradient of g, this one sees how the layer reacts to the attacker.
+It needs second derivatives of the base network. A defence without a surrogate is attacked as it is.
 
 Notation:   κ → `kappa`: larger is closer to the defence, and flatter.
 Cost:       each request, with gradient or without, is a query of g. Work on g_κ is the attacker's own: metered, not
@@ -33,7 +33,7 @@ from antiadv.core.validation import at_least
 
 @dataclass(frozen=True)
 class Smooth(Wrapped):
-    """`attack` is any attack on gradients; it climbs the stand-in and is tested on the defence."""
+    """`attack` is any attack that uses gradients. It gets those of the surrogate, and scores of the defence."""
 
     attack: Attack = PGD()
     kappa: float = 3.0
@@ -46,6 +46,6 @@ class Smooth(Wrapped):
 
     def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
         g = oracle.open()
-        stand_in = g.surrogate(self.kappa) if isinstance(g, Defence) else g
-        asked = oracle if stand_in is g else Guided(oracle, oracle.beside(stand_in))
-        return self.attack(asked, x, y, ball, draws)
+        surrogate = g.surrogate(self.kappa) if isinstance(g, Defence) else g
+        guided = oracle if surrogate is g else Guided(oracle, oracle.beside(surrogate))
+        return self.attack(guided, x, y, ball, draws)

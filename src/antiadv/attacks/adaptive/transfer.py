@@ -1,9 +1,9 @@
-"""Transfer: an attack on the base f, judged on the defence g (Croce et al., ICML 2022, arXiv:2202.13711).
+"""Transfer: an attack on the base network f, judged on the defence g (Croce et al., ICML 2022, arXiv:2202.13711).
 
-    z = attack on f alone, at the same radius;  g only meets the result
+    z = attack on f alone, at the same radius;  g is given the result
 
-Where f and g give the same label, whatever fools f fools g: of a defence that hides scores and gradients without
-moving the decision nothing is left.
+Where f and g predict the same label, an image that fools f fools g. So a defence that hides scores and gradients
+without changing predictions gains nothing.
 
 Cost:       no query of g. Work on f is the attacker's own: metered in the receipt, not charged.
 """
@@ -27,7 +27,7 @@ from antiadv.core.threat import Access, Threat
 
 @dataclass(frozen=True)
 class Transfer(Wrapped):
-    """`attack` is any attack; it runs on the bare classifier with nothing held back."""
+    """`attack` is any attack. It runs on the base network, with full access."""
 
     attack: Attack = PGD()
 
@@ -35,7 +35,7 @@ class Transfer(Wrapped):
     edition: ClassVar[int] = 1
 
     def least_queries(self, threat: Threat) -> int:
-        return 0  # g is not asked
+        return 0  # it never asks the defence
 
     def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
         return self.attack(oracle.beside(base_of(oracle.open())), x, y, ball, draws)

@@ -1,4 +1,4 @@
-"""What attacks made of one other attack share: they work in its norms, and look for the closest image if it does.
+"""What attacks made of one other attack share: its norms, and whether it minimises the distance.
 
 Cost:       none of its own.
 """
@@ -10,7 +10,7 @@ from antiadv.core.threat import Threat
 
 
 class Wrapped:
-    """Base of the attacks whose option `attack` does the work on a cleverer oracle."""
+    """Base class of attacks that run their option `attack` on a changed oracle."""
 
     attack: Attack
 

@@ -1,1 +1,1 @@
-"""Attacks that need the predicted label and no more."""
+"""Attacks that need only the predicted label."""

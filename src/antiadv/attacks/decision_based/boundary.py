@@ -6,18 +6,18 @@
                q = clip( x + (z − x + n) / √(1 + σ²) )       stays at the distance r                       (1)
     towards    w = clip( q + max(τ·r + |q − x| − r, 0) · (x − q) / |x − q| )     comes to (1 − τ)·r        (2)
     accept     z ← w if w fools and is closer
-    adapt      of the last 100 q asked more than 1/2 fooled: σ and τ grow by a;  fewer than 1/5: both shrink by a
-               of the last 30 w more than 1/4 fooled: τ grows by a;  fewer than 1/10: it shrinks by a.
-               A count begins anew when it was acted on                                                    (3)
-               τ < σ/1000: w is as good as q, so it is q that does not fool; σ shrinks by a, and τ ← σ     (4)
+    adapt      more than 1/2 of the last 100 tested q fooled: σ and τ grow by a;  fewer than 1/5: both shrink by a
+               more than 1/4 of the last 30 w fooled: τ grows by a;  fewer than 1/10: it shrinks by a.
+               A count starts again after it changed a step                                                (3)
+               τ < σ/1000: w is nearly q, so q does not fool; σ shrinks by a, and τ ← σ                    (4)
     stop       when σ < 1e-7
 
 Notation:   σ → `around`, τ → `towards`, a → `adaptation`; both steps are shares of r.
-Cost:       one query for x, 1 … `tries` for the start and 10 to go back, then one a step and every tenth step one more.
-Departures: the rules are those of foolbox 3, for samples of their own: it shares one draw of n over the batch. Every w
-            counts for (3), there every tenth. A q that fools and is closer, because it was clipped, is kept. The first
-            steps are five times foolbox's: within a few hundred queries short ones have no time to grow. (4) is ours:
-            there τ dwindles before a hundred q have told that σ is too long, and the walk stops too early.
+Cost:       one query for x, 1 … `tries` for the start and 10 to go back, then one a step and one more every tenth step.
+Departures: the rules are those of foolbox 3, but each sample has its own n, which foolbox shares in a batch. Every w
+            counts for (3); in foolbox every tenth does. A q that fools and is closer, because it was clipped, is kept.
+            The first steps are five times foolbox's, because short ones cannot grow within a few hundred queries. (4)
+            is ours: without it τ vanishes before a hundred q show that σ is too long, and the walk stops too early.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from antiadv.attacks.closest import taken
-from antiadv.attacks.decision_based.nearest import Nearest
+from antiadv.attacks._search.closest import taken
+from antiadv.attacks._search.nearest import Nearest
 from antiadv.core.ball import Ball, per_row
 from antiadv.core.draws import Draws
 from antiadv.core.oracle import Oracle
 from antiadv.core.threat import Access, Threat
 from antiadv.core.validation import at_least
 
-START = 2.0**-10  # how close to the boundary it starts, as a share of the way
-LOOK = 10  # steps between two looks at q
+START = 2.0**-10  # tolerance of the start, as a share of the way
+LOOK = 10  # q is tested every tenth step
 CONVERGED = 1e-7
-VAIN = 1e-3  # τ that much smaller than σ: w is as good as q, and q does not fool
+VAIN = 1e-3  # τ/σ below this triggers (4)
 
 
 @dataclass(frozen=True)
 class Boundary:
-    """Both steps 0.05 at first, grown and shrunk by 1.5; foolbox begins with 0.01."""
+    """Both steps start at 0.05 and change by a factor of 1.5. Foolbox starts at 0.01."""
 
     steps: int = 25_000
     around: float = 0.05
@@ -62,7 +62,7 @@ class Boundary:
         at_least(1, adaptation=self.adaptation)
 
     def least_queries(self, threat: Threat) -> int:
-        return 2  # x itself is asked first
+        return 2  # the first query is x itself
 
     def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
         nearest = Nearest(oracle, x, y, ball)
@@ -88,11 +88,11 @@ class Boundary:
         return nearest.settled()
 
 
-def propose(x: Tensor, z: Tensor, dice: Draws, around: Tensor, towards: Tensor) -> tuple[Tensor, Tensor]:
-    """q of (1) and w of (2). In place where it may be: on a CPU memory is what these cost."""
+def propose(x: Tensor, z: Tensor, draws: Draws, around: Tensor, towards: Tensor) -> tuple[Tensor, Tensor]:
+    """q of (1) and w of (2). Computed in place where possible, because memory is the cost on a CPU."""
     d = z - x
     r = per_row(_norm(d), d)
-    n = dice.normal(*x.shape[1:]).to(x)
+    n = draws.normal(*x.shape[1:]).to(x)
     n = n.sub_(per_row((n * d).flatten(1).sum(1), d) / r**2 * d)
     n = n.mul_(per_row(around.to(x), x) * r / per_row(_norm(n), n))
     q = n.add_(d).div_(per_row((1 + around**2).sqrt().to(x), x)).add_(x).clamp_(0, 1)
@@ -108,7 +108,7 @@ def _norm(d: Tensor) -> Tensor:
 
 
 class _Window:
-    """How many of each sample's last `size` trials came true."""
+    """The outcomes of each sample's last `size` trials."""
 
     def __init__(self, samples: int, size: int, device: torch.device) -> None:
         self._size = size
@@ -120,7 +120,7 @@ class _Window:
         self._seen[rows] += 1
 
     def verdict(self, rows: Tensor, few: float, many: float) -> Tensor:
-        """+1 where the share is above `many`, −1 where it is below `few`, and the count begins anew; else 0."""
+        """+1 where the share of successes is above `many`, −1 where below `few`, else 0. ±1 restarts the count."""
         share = self._true[rows].double().mean(1)
         acts = ((share > many).double() - (share < few).double()) * (self._seen[rows] >= self._size)
         self._seen[rows] = torch.where(acts == 0, self._seen[rows], 0)

@@ -11,13 +11,13 @@
 
 Notation:   B₀ → `probes`, B_max → `max_probes`, γ → `gamma`, θ → `theta`, δ → `delta`, ξ → `length`, r → `far`.
             u is Gaussian (L2) or uniform (Linf) before it is scaled to length 1, in L2 for both.
-Cost:       one query for x, 1 … `tries` for the start, then B a step and log₂ 1/θ to go back (L2 on CIFAR 18, Linf
-            20), and one and one more a halving of ξ, 25 at most. The last step takes what is left.
-Departures: every sample has its own dice, lengths and norms (foolbox divides by one norm over the batch). θ is kept
-            within 2⁻²⁰, where float32 images stop to differ (the authors' Linf rule asks for 2⁻²⁴ on CIFAR), and 2⁻¹⁰,
-            or small images would not come within 1 %; δ follows it. A step that does not fool after 25 halvings is not
-            made, theirs has no end. The start goes back once, theirs twice; where noise does not fool, coarser noise is
-            tried too. The closest of all images asked is returned, theirs is the last.
+Cost:       one query for x, 1 … `tries` for the start, then B a step and log₂ 1/θ to go back (on CIFAR 18 in L2, 20 in
+            Linf), and one for ξ and one per halving of it, at most 25. The last step takes what is left.
+Departures: every sample has its own random numbers, lengths and norms (foolbox divides by one norm per batch). θ is at
+            least 2⁻²⁰, below which float32 images do not differ (the authors' Linf rule gives 2⁻²⁴ on CIFAR), and at
+            most 2⁻¹⁰, or small images would not come within 1 %; δ follows θ. A step that does not fool after 25
+            halvings is not made; theirs has no end. The start goes back once, theirs twice. If noise does not fool,
+            coarser noise is tried too. The closest of all images is returned; the authors return the last.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from antiadv.attacks.decision_based.nearest import Nearest
+from antiadv.attacks._search.nearest import Nearest
 from antiadv.core.ball import L2, Ball, per_row
 from antiadv.core.draws import Draws
 from antiadv.core.oracle import Oracle
@@ -40,16 +40,16 @@ from antiadv.core.validation import at_least
 FIRST_DELTA = 0.1
 FINEST, COARSEST = 2.0**-20, 2.0**-10  # bounds on θ
 HALVINGS = 25  # of a step
-PROBES = 64  # made at a time for a sample
-ROOM = 1 << 26  # values held at a time over all samples: a bound on memory, 256 MiB a copy
-NEAR = 1 << 20  # the same on a CPU: 4 MiB, which its cache holds
+PROBES = 64  # computed at a time for a sample
+GPU_VALUES = 1 << 26  # most values held at a time over all samples: 256 MiB a copy
+CPU_VALUES = 1 << 20  # the same on a CPU: 4 MiB, which fits its cache
 
-Noise = Callable[[Draws], Tensor]  # M dice to M images of noise
+Noise = Callable[[Draws], Tensor]  # M keys to M images of noise
 
 
 @dataclass(frozen=True)
 class HopSkipJump:
-    """The authors' setting: 64 steps, of 100·√j probes."""
+    """The authors' setting: 64 steps with 100·√j probes."""
 
     steps: int = 64
     probes: int = 100
@@ -67,15 +67,15 @@ class HopSkipJump:
         at_least(1, probes=self.probes, max_probes=self.max_probes)
 
     def least_queries(self, threat: Threat) -> int:
-        return 2  # x itself is asked first
+        return 2  # the first query is x itself
 
     def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
         shape = x.shape[1:]
         d = max(1, math.prod(shape))
         linf = ball.p == math.inf
 
-        def noise(dice: Draws) -> Tensor:
-            return (2 * dice.uniform(*shape) - 1 if linf else dice.normal(*shape)).to(x)
+        def noise(keys: Draws) -> Tensor:
+            return (2 * keys.uniform(*shape) - 1 if linf else keys.normal(*shape)).to(x)
 
         walk = Walk(self.steps, self.probes, self.max_probes, self.tries, self.gamma / (d**2 if linf else d**1.5))
         return walk(Nearest(oracle, x, y, ball), noise, draws)
@@ -83,7 +83,7 @@ class HopSkipJump:
 
 @dataclass(frozen=True)
 class Walk:
-    """The walk for any noise and any θ: HopSkipJump has noise in every pixel, QEBA in a subspace."""
+    """The walk, for any noise and any θ. HopSkipJump has noise in every pixel, QEBA in a subspace."""
 
     steps: int
     probes: int
@@ -96,7 +96,7 @@ class Walk:
         theta = min(max(self.theta, FINEST), COARSEST)
         d = max(1, math.prod(x.shape[1:]))
         spread = (d if ball.p == math.inf else math.sqrt(d)) * theta  # δ as a share of r
-        back = math.ceil(-math.log2(theta)) + 1  # queries kept for the step and the way back
+        back = math.ceil(-math.log2(theta)) + 1  # queries reserved for the step and the way back
         rows = nearest.start(draws.fold(0), self.tries)
         z = nearest.z.clone()
         z[rows] = nearest.bisect(rows, z[rows], theta)
@@ -108,7 +108,9 @@ class Walk:
             if not len(rows):
                 break
             probes = min(int(self.probes * math.sqrt(j)), self.max_probes)
-            paid = torch.where(left < 1.5 * probes + back, left, probes)  # all that is left, if it makes no other step
+            paid = torch.where(
+                left < 1.5 * probes + back, left, probes
+            )  # all that is left, if it pays for no other step
             g = estimate(nearest, rows, z[rows], delta[rows], noise, draws[rows].fold(j), paid)  # (1)
             length = ball.distance(x[rows], z[rows]) / math.sqrt(j)
             moved, w = step(nearest, rows, z[rows], ball.steepest(g), length)  # (2)
@@ -118,24 +120,24 @@ class Walk:
 
 
 def estimate(
-    nearest: Nearest, rows: Tensor, z: Tensor, delta: Tensor, noise: Noise, dice: Draws, paid: Tensor
+    nearest: Nearest, rows: Tensor, z: Tensor, delta: Tensor, noise: Noise, draws: Draws, paid: Tensor
 ) -> Tensor:
-    """(1): g at z up to its length, like z, from `paid` probes for each row."""
+    """(1): g at z, up to its length, from `paid` probes for each row."""
     probes = int(paid.max())
-    room = NEAR if z.device.type == "cpu" else ROOM
-    part = max(1, room // (min(PROBES, probes) * max(1, z[0].numel())))
+    most = CPU_VALUES if z.device.type == "cpu" else GPU_VALUES
+    part = max(1, most // (min(PROBES, probes) * max(1, z[0].numel())))
     return torch.cat(
         [
-            _estimate(nearest, rows[m], z[m], delta[m], noise, dice[m], probes, paid[m])
+            _estimate(nearest, rows[m], z[m], delta[m], noise, draws[m], probes, paid[m])
             for m in torch.arange(len(rows), device=rows.device).split(part)
         ]
     )
 
 
 def _estimate(
-    nearest: Nearest, rows: Tensor, z: Tensor, delta: Tensor, noise: Noise, dice: Draws, probes: int, paid: Tensor
+    nearest: Nearest, rows: Tensor, z: Tensor, delta: Tensor, noise: Noise, draws: Draws, probes: int, paid: Tensor
 ) -> Tensor:
-    keys = dice.repeat(probes).keys.view(len(rows), probes)
+    keys = draws.repeat(probes).keys.view(len(rows), probes)
     signed, total = torch.zeros_like(z), torch.zeros_like(z)  # Σ φ·u and Σ u
     sum_phi = delta.new_zeros(len(rows))
     for number in torch.arange(probes, device=rows.device).split(PROBES):
@@ -155,7 +157,7 @@ def _estimate(
 
 
 def step(nearest: Nearest, rows: Tensor, z: Tensor, v: Tensor, length: Tensor) -> tuple[Tensor, Tensor]:
-    """(2): which rows found a fooling point along v, and where."""
+    """(2): which rows have a fooling point along v, and the points."""
     moved = torch.zeros(len(rows), dtype=torch.bool, device=rows.device)
     out = z.clone()
     for _ in range(HALVINGS + 1):

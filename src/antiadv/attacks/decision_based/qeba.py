@@ -4,15 +4,15 @@
                                     θ = γ/√d (L2) or γ/d (Linf), so that δ = γ·r;   B = B₀√j ≤ B_max       (2)
     W   resize    n has C × H/f × W/f values, enlarged bilinearly
         dct       the same number of 2-D cosines, those of lowest frequency, in each channel
-        pca       the rows of a basis `[k, d]` in a file: the directions in which gradients of another network vary most
+        pca       the rows of a basis `[k, d]` in a file: the main directions of another network's gradients
 
-Notation:   f → `factor`, B₀ → `probes`, B_max → `max_probes`, γ → `gamma`. `path` names a .safetensors file that holds
-            a tensor `basis`; `write_basis` makes one from the gradients of any network at hand.
-Cost:       as HopSkipJump: one query for x, the start, then 30 a step and log₂ 1/θ to go back (L2 on CIFAR 13), and one
-            and one more a halving of the step.
-Departures: as HopSkipJump. The authors turn the cosines by a random rotation of each channel, which changes nothing for
-            Gaussian n. Their schedule for CIFAR is the default (150 steps of 30 probes, f = 2); theirs for ImageNet
-            is `steps=200,probes=100,max_probes=100,factor=4`. The start is noise, theirs an image of another class.
+Notation:   f → `factor`, B₀ → `probes`, B_max → `max_probes`, γ → `gamma`. `path` names a .safetensors file with a
+            tensor `basis`. `write_basis` makes one from the gradients of any network.
+Cost:       as HopSkipJump: one query for x, the start, then 30 a step and log₂ 1/θ to go back (13 in L2 on CIFAR), and
+            one for the step and one per halving of it.
+Departures: as HopSkipJump. The authors rotate the cosines of each channel at random, which changes nothing for Gaussian
+            n. The default is their schedule for CIFAR (150 steps of 30 probes, f = 2); theirs for ImageNet is
+            `steps=200,probes=100,max_probes=100,factor=4`. The start is noise; theirs is an image of another class.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from antiadv.attacks._search.nearest import Nearest
 from antiadv.attacks.decision_based.hop_skip_jump import Noise, Walk
-from antiadv.attacks.decision_based.nearest import Nearest
 from antiadv.attacks.score_based.simba import cosines
 from antiadv.core.ball import Ball
 from antiadv.core.draws import Draws
@@ -61,17 +61,17 @@ class Qeba:
         at_least(1, factor=self.factor, probes=self.probes, max_probes=self.max_probes)
         if (self.basis == "pca") != (self.path is not None):
             raise BadSpec(
-                f"basis=pca needs a path to its file, and no other basis does; found basis={self.basis}, "
+                f"basis=pca needs a path, and no other basis takes one; found basis={self.basis}, "
                 f"path={self.path}. Write qeba:basis=pca,path=gradients.safetensors."
             )
 
     @property
     def files(self) -> tuple[str, ...]:
-        """What it reads: a cell's key has the digest of the content."""
+        """The files it reads. A cell's key has the digest of their content."""
         return () if self.path is None else (self.path,)
 
     def least_queries(self, threat: Threat) -> int:
-        return 2  # x itself is asked first
+        return 2  # the first query is x itself
 
     def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
         if x.ndim != 4:
@@ -82,36 +82,38 @@ class Qeba:
         return walk(Nearest(oracle, x, y, ball), self.noise(x), draws)
 
     def noise(self, x: Tensor) -> Noise:
-        """(1): what turns M dice into M images of noise like x, in the subspace."""
+        """(1): a function from M keys to M images of noise like x, in the subspace."""
         channels, height, width = x.shape[1:]
         h, w = max(1, int(height / self.factor)), max(1, int(width / self.factor))
 
-        def resize(dice: Draws) -> Tensor:
-            return F.interpolate(dice.normal(channels, h, w).to(x), size=(height, width), mode="bilinear")
+        def resize(keys: Draws) -> Tensor:
+            return F.interpolate(keys.normal(channels, h, w).to(x), size=(height, width), mode="bilinear")
 
-        def dct(dice: Draws) -> Tensor:
+        def dct(keys: Draws) -> Tensor:
             down, across = cosines(height, x.dtype, x.device)[:h], cosines(width, x.dtype, x.device)[:w]
-            return down.T @ dice.normal(channels, h, w).to(x) @ across
+            return down.T @ keys.normal(channels, h, w).to(x) @ across
 
         if self.path is None:
             return resize if self.basis == "resize" else dct
         basis = read_basis(self.path, math.prod(x.shape[1:])).to(x)
-        return lambda dice: (dice.normal(len(basis)).to(x) @ basis).view(-1, *x.shape[1:])
+        return lambda keys: (keys.normal(len(basis)).to(x) @ basis).view(-1, *x.shape[1:])
 
 
 def read_basis(path: str, d: int) -> Tensor:
     """The tensor `basis` `[k, d]` of a .safetensors file."""
     if not Path(path).is_file():
-        raise BadInput(f"path={path} must name a .safetensors file with a basis; found none there. Make one first.")
+        raise BadInput(
+            f"path={path} must name a .safetensors file with a basis; found no file. Make one with write_basis."
+        )
     basis = load_file(path).get("basis")
     if basis is None or basis.ndim != 2 or basis.shape[1] != d or not len(basis):
-        found = None if basis is None else tuple(basis.shape)
-        raise BadInput(f"{path} must hold a tensor `basis` of shape [k, {d}]; found {found}. Make it with write_basis.")
+        shape = None if basis is None else tuple(basis.shape)
+        raise BadInput(f"{path} must hold a tensor `basis` of shape [k, {d}]; found {shape}. Make it with write_basis.")
     return basis
 
 
 def write_basis(path: str | Path, surrogate: nn.Module, x: Tensor, y: Tensor, k: int, batch: int = 256) -> None:
-    """A file for `basis=pca`: the k directions of most of ∇CE(f(x), y), f a surrogate such as `models.load(NAME)`."""
+    """Write a file for `basis=pca`: the k main directions of ∇CE(f(x), y), for a surrogate f."""
     parts = zip(x.split(batch), y.split(batch), strict=True)
     basis = pca_basis(torch.cat([_gradient(surrogate, z, labels) for z, labels in parts]), k)
     save_file({"basis": basis.float().cpu()}, path)
@@ -125,7 +127,7 @@ def _gradient(f: nn.Module, x: Tensor, y: Tensor) -> Tensor:
 
 
 def pca_basis(g: Tensor, k: int) -> Tensor:
-    """The k orthonormal directions, `[k, d]`, that hold most of these gradients `[n, …]`, each taken at length 1.
+    """The k main directions of these gradients `[n, …]`, each scaled to length 1: orthonormal rows `[k, d]`.
 
     >>> g = torch.tensor([[3.0, 0.0, 0.0], [0.0, 0.0, 2.0], [1.0, 0.0, 1.0]])
     >>> basis = pca_basis(g, 2)
@@ -134,6 +136,6 @@ def pca_basis(g: Tensor, k: int) -> Tensor:
     """
     flat = F.normalize(g.flatten(1), dim=1)
     if not 1 <= k <= min(flat.shape):
-        raise BadInput(f"{len(flat)} gradients of {flat.shape[1]} values have no {k} directions. Ask for fewer.")
+        raise BadInput(f"k must be 1 … {min(flat.shape)} for these {len(flat)} gradients; found {k}. Use a smaller k.")
     basis: Tensor = torch.linalg.svd(flat.double(), full_matrices=False).Vh[:k]
     return basis.to(g.dtype).contiguous()

@@ -7,12 +7,12 @@
     accept     else s ← s', and r(s) ← the end of the interval [0, r] halved until it is τ long            (3)
 
 Notation:   τ → `TOLERANCE` / √d: the authors measure along the ray in L2, where theirs is 1e-3.
-Cost:       one query for x; one a block, and ⌈log₂(r/τ)⌉ more where it is accepted: 16 the first time on CIFAR, 11 at
+Cost:       one query for x; one per block, and ⌈log₂(r/τ)⌉ more if it is accepted: on CIFAR 16 the first time, 11 at
             r = 8/255. Ends with the budget, after `steps` blocks, or after a level of single values without a change.
-Departures: the first s is all ones or all minus ones by a coin of the sample's, the authors' is all ones (the other one
-            is their next proposal); before anything fools r = 1, a corner of the box, theirs is infinite; a level of
-            single values is not repeated once it has changed nothing, theirs go on to the budget. Samples do not wait
-            for each other: one may be at (2) while another is at (3).
+Departures: the first s is all ones or all minus ones, at random per sample; the authors' is all ones, and the other is
+            their next proposal. Before anything fools, r = 1, a corner of the box; theirs is infinite. A level of
+            single values that changed nothing is not repeated; theirs repeats it until the budget ends. Samples do
+            not wait for each other: one may be at (2) while another is at (3).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from antiadv.attacks.decision_based.nearest import Nearest
+from antiadv.attacks._search.nearest import Nearest
 from antiadv.core.ball import Ball, per_row
 from antiadv.core.draws import Draws
 from antiadv.core.oracle import UNLIMITED, Oracle
@@ -37,7 +37,7 @@ TOLERANCE = 1e-3
 
 @dataclass(frozen=True)
 class Rays:
-    """Free of parameters; `steps` is what ends it where the threat sets no budget."""
+    """No hyper-parameters. `steps` ends it if the threat has no budget."""
 
     steps: int = 10_000
 
@@ -50,12 +50,12 @@ class Rays:
         at_least(0, steps=self.steps)
 
     def least_queries(self, threat: Threat) -> int:
-        return 2  # x itself is asked first
+        return 2  # the first query is x itself
 
     def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
         d = math.prod(x.shape[1:])
         narrow = TOLERANCE / math.sqrt(max(1, d))
-        table = list(blocks(d, min(self.steps, levels(d))))  # a later level repeats the last of these
+        table = list(blocks(d, min(self.steps, levels(d))))  # later levels repeat the last of these
         block = torch.tensor(table, device=x.device).view(-1, 2)
         end = min(self.steps, UNLIMITED) + 1 if d else 0
         place = torch.arange(d, device=x.device)
@@ -63,14 +63,14 @@ class Rays:
         rows = torch.arange(len(x), device=x.device)
         nearest.ask(rows, x)
         s = draws.signs(1).to(x).expand(len(x), d).clone()
-        low = torch.zeros_like(nearest.distance)  # of the interval; r is where it ends
+        low = torch.zeros_like(nearest.distance)  # start of the interval; r is its end
         r = torch.ones_like(low)
-        t = torch.zeros_like(rows)  # the block each sample is at
+        t = torch.zeros_like(rows)  # the current block of each sample
         halving, changed = torch.zeros_like(rows, dtype=torch.bool), torch.ones_like(rows, dtype=torch.bool)
-        while True:  # each sample asks about its next point, whichever of (2) and (3) it is at
+        while True:  # each sample asks about its next point, in (2) or in (3)
             rows = rows[nearest.going(rows) & (t[rows] < end)]
             first, last = block[repeated(t[rows], len(block), d)].unbind(1)
-            sweeps = (first == 0) & (last == 1) & ~halving[rows]  # at a new level of single values
+            sweeps = (first == 0) & (last == 1) & ~halving[rows]  # starts a level of single values
             rows, first, last = (v[~sweeps | changed[rows]] for v in (rows, first, last))
             if not len(rows):
                 break
@@ -91,7 +91,7 @@ class Rays:
 
 
 def blocks(d: int, steps: int) -> Iterator[tuple[int, int]]:
-    """(1): an empty block, to ask about the first s, then `steps` blocks, level by level, as `first, last + 1`."""
+    """(1): an empty block, which tests the first s, then `steps` blocks, level by level, as `first, last + 1`."""
     if d == 0:
         return
     yield 0, 0
@@ -107,7 +107,7 @@ def blocks(d: int, steps: int) -> Iterator[tuple[int, int]]:
 
 
 def levels(d: int) -> int:
-    """How many blocks there are down to the end of the first level of single values.
+    """The number of blocks up to the end of the first level of single values.
 
     >>> levels(5), levels(0)
     (11, 0)
@@ -117,5 +117,5 @@ def levels(d: int) -> int:
 
 
 def repeated(t: Tensor, blocks: int, d: int) -> Tensor:
-    """The place in the table of each block t: beyond its end the last d, which are the single values, come again."""
+    """The place of each block t in the table. After its end the last d blocks, the single values, repeat."""
     return torch.where(t < blocks, t, blocks - d + (t - blocks) % max(1, d))

@@ -1,1 +1,1 @@
-"""Attacks that need the scores of the classifier and no more."""
+"""Attacks that need the scores of the classifier, and no gradients."""

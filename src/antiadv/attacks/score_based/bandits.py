@@ -7,33 +7,33 @@
     step       z ← Π( z + η·ε · dir up(v) )            dir: sign (Linf), a/|a|₂ (L2)                   (4)
     stop       at the first fooling iterate
 
-The prior v, zero at first, has `tile` by `tile` places a channel; up() gives every pixel the value of its nearest
-place. (3) for Linf is the exponentiated gradient p ← p·e^{hg} / (p·e^{hg} + (1−p)·e^{−hg}) on p = (v + 1)/2, in a form
-that cannot overflow. `tile=0` is the prior over time alone (the paper's Bandits-T).
+The prior v starts at zero and has `tile` × `tile` cells per channel; up() gives each pixel the value of its nearest
+cell. For Linf, (3) is the exponentiated gradient p ← p·e^{hg} / (p·e^{hg} + (1−p)·e^{−hg}) on p = (v + 1)/2, written
+so that it cannot overflow. `tile=0` is the prior over time alone (the paper's Bandits-T).
 
 Notation:   v → `v`, up → `up`, σ → `sigma`, δ → `exploration`, h → `prior_step`, η → `step_size` (a share of ε). These
-            four are `none` unless set: then the authors' value for the norm, see `PUBLISHED`.
-Cost:       two queries for the pair and one to see whether the step fooled; nothing before the first. A budget B pays
-            ⌊B / 3⌋ updates; without one there are 4,999, the authors' 10k. They leave the third query out:
+            four are `none` by default, which means the authors' value for the norm (`PUBLISHED`).
+Cost:       two queries for the pair and one for the new iterate; nothing before the first. A budget B pays ⌊B / 3⌋
+            updates; without a budget there are 4,999, the authors' 10k. They do not count the third query:
             `nes.published_updates(queries, 1)` and `nes.published_queries(queries, 1)` convert.
-Departures: those of `nes`; the authors go on after success and may lose it again, here the first fooling iterate is
-            kept. Their tile of 50 was for images 299 wide; 16 is ours, for 32. It is cut to the image where that is
-            smaller, and need not divide it. v is held within ±(1 − 1e-6); while it is exactly zero, no pair having
-            differed yet, the step goes along e, where the authors' stands still.
+Departures: those of `nes`. The authors go on after a success and may lose it; here the first fooling iterate is kept.
+            Their tile of 50 is for images 299 wide; ours is 16, for 32. A tile larger than the image is cut to it,
+            and it need not divide it. v is kept within ±(1 − 1e-6). While v is exactly zero, because no pair has
+            differed yet, the step goes along e; the authors' attack does not move.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from antiadv.attacks._search.survivors import Survivors
 from antiadv.attacks.score_based.nes import Values, steps_for, values
-from antiadv.attacks.survivors import Survivors
 from antiadv.core.ball import Ball, per_row
 from antiadv.core.draws import Draws
 from antiadv.core.errors import BadInput, BadSpec
@@ -42,13 +42,13 @@ from antiadv.core.threat import Access, Threat
 from antiadv.core.validation import at_least
 
 EDGE = 1 - 1e-6  # artanh is infinite at 1
-AHEAD = 64  # updates whose changes e are drawn at once; no more than were made before, lest most be drawn in vain
-DICE = 1 << 20  # and values in them, where one update has no more: 8 MiB with their opposites
+AHEAD = 64  # updates for which e is drawn at once; at most as many as were made before, so that few are wasted
+MAX_DRAWN = 1 << 20  # values in them, unless one update has more: 8 MiB with their opposites
 
 
 @dataclass(frozen=True)
 class Setting:
-    """The four numbers that the authors chose by norm."""
+    """The four options for which the authors have one value per norm."""
 
     step_size: float
     prior_step: float
@@ -64,7 +64,7 @@ PUBLISHED = {
 
 @dataclass(frozen=True)
 class Bandits:
-    """Time and data prior; whatever is left `none` is the authors' value for the norm."""
+    """Time and data prior. An option left at `none` is the authors' value for the norm."""
 
     tile: int = 16
     step_size: float | None = None
@@ -85,15 +85,14 @@ class Bandits:
             at_least(0, step_size=setting.step_size, prior_step=setting.prior_step)
             if not (setting.sigma > 0 and setting.exploration > 0):
                 raise BadSpec(
-                    "sigma and exploration are lengths of probes, more than 0; "
-                    f"found {setting.sigma!r} and {setting.exploration!r}. Leave them out for the authors' values."
+                    f"sigma and exploration must be more than 0; found {setting.sigma!r} and {setting.exploration!r}. "
+                    "Leave them out for the authors' values."
                 )
 
     def setting(self, p: float) -> Setting:
-        """What was said, and the authors' values for the norm where nothing was."""
-        said = {key: getattr(self, key) for key in ("step_size", "prior_step", "exploration", "sigma")}
-        known = PUBLISHED[p]
-        return Setting(**{key: getattr(known, key) if value is None else value for key, value in said.items()})
+        """The options as given, with the authors' values for the norm in place of `none`."""
+        given = {name: getattr(self, name) for name in ("step_size", "prior_step", "exploration", "sigma")}
+        return replace(PUBLISHED[p], **{name: value for name, value in given.items() if value is not None})
 
     def least_queries(self, threat: Threat) -> int:
         return 3
@@ -112,9 +111,9 @@ class Bandits:
             if not len(live):
                 break
             if t == last:
-                last = min(steps, t + max(1, min(t, AHEAD, DICE // max(1, v.numel()))))
+                last = min(steps, t + max(1, min(t, AHEAD, MAX_DRAWN // max(1, v.numel()))))
                 ahead = changes(live.draws, range(t, last), v, setting.exploration)
-            e = ahead[:, t - last]  # counted from the end
+            e = ahead[:, t - last]  # a negative index, from the end
             g = estimate(ask, z, v, e, setting)
             v = climb(v, setting.prior_step * g) if ball.p == math.inf else v + setting.prior_step * g  # (3)
             way = torch.where(v.any((1, 2, 3), keepdim=True), v, e[:, 0])
@@ -127,14 +126,14 @@ class Bandits:
 
 
 def changes(draws: Draws, steps: range, v: Tensor, exploration: float) -> Tensor:
-    """The random change e of the prior at each of these steps, and −e: `[N, steps, 2, …]`."""
+    """The random change e of the prior at each of these steps, with −e: `[N, steps, 2, …]`."""
     n = draws.repeat(len(steps), steps.start).normal(*v.shape[1:]).to(v)
     e = exploration * n / math.sqrt(v[:1].numel() or 1)
     return torch.stack([e, -e], 1).view(len(draws), len(steps), 2, *v.shape[1:])
 
 
 def estimate(values: Values, z: Tensor, v: Tensor, e: Tensor, setting: Setting) -> Tensor:
-    """(1) and (2): the slope along a change e of the prior, times e; here `e` holds both, e and −e, `[N, 2, …]`."""
+    """(1) and (2): the slope along a change e of the prior, times e. `e` holds e and −e, `[N, 2, …]`."""
     a = up((v[:, None] + e).flatten(0, 1), *z.shape[2:])
     length = torch.linalg.vector_norm(a, dim=(1, 2, 3), keepdim=True).clamp_min(torch.finfo(a.dtype).tiny)
     a = (a / length).unflatten(0, (-1, 2))
@@ -149,16 +148,16 @@ def climb(v: Tensor, step: Tensor) -> Tensor:
 
 
 def up(v: Tensor, height: int, width: int) -> Tensor:
-    """The prior as an image: every pixel takes its nearest place; any two sizes will do."""
+    """The prior as an image: each pixel takes its nearest cell, for any two sizes."""
     if v.shape[2:] == (height, width):
         return v
-    places = _places(v.shape[1:], height, width, v.device)
-    return v.flatten(1).index_select(1, places).view(len(v), v.shape[1], height, width)
+    cells = _cells(v.shape[1:], height, width, v.device)
+    return v.flatten(1).index_select(1, cells).view(len(v), v.shape[1], height, width)
 
 
 @functools.cache
-def _places(shape: torch.Size, height: int, width: int, device: torch.device) -> Tensor:
-    """The place nearest to each pixel of each channel, as a number: `[C·H·W]`."""
+def _cells(shape: torch.Size, height: int, width: int, device: torch.device) -> Tensor:
+    """The number of the cell nearest to each pixel of each channel: `[C·H·W]`."""
     channel = torch.arange(shape[0], device=device)[:, None, None]
     row = torch.arange(height, device=device)[:, None] * shape[1] // height
     column = torch.arange(width, device=device) * shape[2] // width

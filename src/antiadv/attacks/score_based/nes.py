@@ -8,14 +8,14 @@
 On a linear loss <a, z>, E G = 2q/d · a and E cos(G, a) ≈ √(q / (q + d + 1)).
 
 Notation:   q → `probes`, σ → `sigma` (the length of a probe, in the image's own units), η → `step_size` (a share of
-            ε), Π → `ball.project`. The authors' setting is Linf, ε = 0.05, step 0.01: η = 0.2; for L2 they use q = 5
+            ε), Π → `ball.project`. The authors' setting is Linf, ε = 0.05, step 0.01: η = 0.2. For L2 they use q = 5
             and 0.3 at ε = 5: `nes:probes=5,step_size=0.06`.
-Cost:       2q queries for an estimate and one to see whether its step fooled; nothing before the first. A budget B pays
-            ⌊B / (2q + 1)⌋ updates; without one there are as many as `published_updates(10_000, probes)`: 99 for q = 50.
-            Published counts leave the last query of each step out, and stop one update early: `published_updates` says
-            how many updates a published budget stands for, `published_queries` what our count is in theirs.
-Departures: ℓ in float64, so that a confident sample does not round to zero, and descended for a target; probes are
-            clipped to [0, 1]; a fooled sample stops at its first fooling iterate.
+Cost:       2q queries for an estimate and one for the new iterate; nothing before the first. A budget B pays
+            ⌊B / (2q + 1)⌋ updates. Without a budget there are `published_updates(10_000, probes)`: 99 for q = 50.
+            Published counts leave out the last query of each step, and stop one update early. `published_updates`
+            gives the updates of a published budget, `published_queries` our count in theirs.
+Departures: ℓ is in float64, so that a confident sample does not round to zero, and is descended for a target. Probes
+            are clipped to [0, 1]. A sample stops at its first fooling iterate.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from antiadv.attacks.survivors import Survivors
+from antiadv.attacks._search.survivors import Survivors
 from antiadv.core.ball import Ball
 from antiadv.core.draws import Draws
 from antiadv.core.errors import BadSpec
@@ -38,14 +38,14 @@ from antiadv.core.threat import Access, Threat
 from antiadv.core.validation import at_least
 
 PUBLISHED_BUDGET = 10_000
-PIXELS = 1 << 25  # values of probes in memory at a time, 128 MiB in float32; a bound, not a batch
+PIXELS = 1 << 25  # most values of probes in memory at a time: 128 MiB in float32
 
-Values = Callable[[Tensor], Tensor]  # k candidates a sample, sample by sample `[kN, …]` → their losses `[kN]`
+Values = Callable[[Tensor], Tensor]  # k candidates per sample, sample by sample `[kN, …]` → their losses `[kN]`
 
 
 @dataclass(frozen=True)
 class NES:
-    """The authors' Linf setting: 50 pairs a step, 0.1 long, and steps of a fifth of the radius."""
+    """The authors' Linf setting: 50 pairs a step, probes of length 0.1, steps of a fifth of the radius."""
 
     probes: int = 50
     sigma: float = 0.1
@@ -61,7 +61,7 @@ class NES:
         at_least(1, probes=self.probes)
         at_least(0, step_size=self.step_size, steps=0 if self.steps is None else self.steps)
         if not self.sigma > 0:
-            raise BadSpec(f"sigma is the length of a probe, more than 0; found {self.sigma!r}. Use 0.1.")
+            raise BadSpec(f"sigma, the length of a probe, must be more than 0; found {self.sigma!r}. Use 0.1.")
 
     def least_queries(self, threat: Threat) -> int:
         return 2 * self.probes + 1
@@ -77,8 +77,8 @@ class NES:
             g = torch.empty_like(z)
             for first in range(0, len(live), part):
                 some = slice(first, first + part)
-                here = live.oracle if part >= len(live) else live.oracle[torch.arange(len(live))[some]]
-                ask = values(here, live.y[some])
+                oracle = live.oracle if part >= len(live) else live.oracle[torch.arange(len(live))[some]]
+                ask = values(oracle, live.y[some])
                 g[some] = estimate(ask, z[some], live.draws[some].fold(t), self.probes, self.sigma)
             z = ball.project(live.x, z + self.step_size * ball.eps * ball.steepest(g))  # (2)
             on = live.offer(z, live.oracle.scores(z))
@@ -87,7 +87,7 @@ class NES:
 
 
 def estimate(values: Values, z: Tensor, draws: Draws, probes: int, sigma: float) -> Tensor:
-    """(1): the sum, pair after pair, so that it does not depend on how many pairs are asked about at a time."""
+    """(1). The sum runs pair by pair, so that it does not depend on how many pairs are sent at a time."""
     g = torch.zeros_like(z)
     most = max(1, PIXELS // max(1, 2 * z.numel()))
     for first in range(0, probes, most):
@@ -101,14 +101,14 @@ def estimate(values: Values, z: Tensor, draws: Draws, probes: int, sigma: float)
 
 
 def _directions(draws: Draws, z: Tensor, pairs: range) -> Tensor:
-    """uᵢ ~ N(0, I/d) for these pairs of each sample, from the dice `draws.fold(i)`: `[N, k, …]`."""
+    """uᵢ ~ N(0, I/d) for these pairs of each sample, from `draws.fold(i)`: `[N, k, …]`."""
     shape = z.shape[1:]
     u = draws.repeat(len(pairs), pairs.start).normal(*shape).to(z)
     return (u / math.sqrt(max(1, math.prod(shape)))).view(len(z), len(pairs), *shape)
 
 
 def values(oracle: Oracle, y: Tensor) -> Values:
-    """What the attacker wants to raise, at candidates put into the box: cross-entropy, or its opposite for a target.
+    """The loss to raise, at candidates clipped into the box: cross-entropy, or its negative for a target.
 
     y holds the label of each sample, or of each candidate.
     """
@@ -125,7 +125,7 @@ def values(oracle: Oracle, y: Tensor) -> Values:
 
 
 def steps_for(oracle: Oracle, steps: int | None, probes: int) -> int:
-    """How many steps to make at most: as told, or what the budget pays, or what the published one stands for."""
+    """The most steps to make: `steps`, or what the budget pays, or those of the published budget."""
     if steps is not None:
         return steps
     if oracle.threat.queries is None:
@@ -134,7 +134,7 @@ def steps_for(oracle: Oracle, steps: int | None, probes: int) -> int:
 
 
 def published_updates(queries: int, probes: int) -> int:
-    """Updates made within a published budget: they count 2q an update, and stop before reaching it.
+    """Updates within a published budget, which counts 2q per update and stops before it is reached.
 
     >>> published_updates(10_000, 50), published_updates(10_000, 1)
     (99, 4999)
@@ -143,7 +143,7 @@ def published_updates(queries: int, probes: int) -> int:
 
 
 def published_queries(queries: int, probes: int) -> int:
-    """Our count of a sample's queries in their counting, which leaves out the look after each update.
+    """Our count of queries in the published counting, which leaves out the test after each update.
 
     >>> published_queries(101, 50), published_queries(3 * 4999, 1)
     (100, 9998)

@@ -1,26 +1,27 @@
 """SimBA: one direction of an orthonormal basis at a time (Guo et al., ICML 2019, arXiv:1905.07121).
 
     minimise   p_y(z), the probability of y                      over z in the ball around x
-    simba      at each direction q, in an order of each sample's own, none twice:
+    simba      for each direction q, in a random order per sample, each once:
                    z ← Π(z − a·q) if that lowers p_y;  else Π(z + a·q) if that does                       (1)
-    stp        at each step a direction q, drawn anew:
+    stp        at each step a new random direction q:
                    z ← the best of z, Π(z + a·q), Π(z − a·q)                                              (2)
-    basis      pixel: one value of the image.  dct: one 2-D cosine over the whole of a channel            (3)
+    basis      pixel: one value of the image.  dct: one 2-D cosine over a channel                         (3)
     stop       when fooled; `simba` also after the last direction
 
-(2) is STP, the stochastic three points method (Bergou et al., arXiv:1902.03591), on p_y; (1) is what was published.
+(1) is the published rule. (2) is STP, the stochastic three points method (Bergou et al., arXiv:1902.03591), on p_y.
 
-Notation:   a → `step_size`·ε in the norm of the ball, a·|q|_p = `step_size`·ε, as in every attack of ours. The authors'
-            steps are 0.2 long in L2 whatever the radius, which is `step_size=0.2/ε`. Left out it is 1/4 (their 0.2 at
-            ε = 0.8), and 1 for pixels in Linf, where a direction is taken once and the faces are what is wanted.
+Notation:   a → `step_size`·ε in the norm of the ball: a·|q|_p = `step_size`·ε, as in our other attacks. The authors'
+            steps have an L2 length of 0.2 at any radius: `step_size=0.2/ε`. The default is 1/4 (their 0.2 at
+            ε = 0.8), and 1 for pixels in Linf, where each pixel should go straight to the face of the ball.
             `frequencies` → the authors' `freq_dims`: cosines below it come first, then a band a quarter as wide, and
             so on (their `strided` order; 28 for images 224 wide). `stp` draws from the first block only.
-Cost:       one query for x; then for `simba` one a direction where the first sign helps and two where it does not, for
-            `stp` always two, so 2B + 1 for B steps. The authors leave out the query for x. Without a budget `stp` makes
+Cost:       one query for x. Then `simba` spends one per direction if the first sign helps and two if not, and `stp`
+            always two: 2B + 1 for B steps. The authors do not count the query for x. Without a budget `stp` makes
             as many steps as there are directions.
-Departures: after each step z is put into the ball and the box, the authors' L2 distance just grows and their DCT
-            coefficients are not put back; p_y is compared through its logarithm in float64, which does not saturate; a
-            fooling image is kept even where p_y rose; every sample has its own order, the authors' batch shares one.
+Departures: after each step z is projected into the ball and the box; the authors' L2 distance is not bounded, and
+            their DCT coefficients are not projected. p_y is compared by its logarithm in float64, which does not
+            saturate. A fooling image is kept even if p_y rose. Every sample has its own order; the authors' batch
+            shares one.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from antiadv.attacks.survivors import Survivors
+from antiadv.attacks._search.survivors import Survivors
 from antiadv.core.ball import Ball, per_row
 from antiadv.core.draws import Draws
 from antiadv.core.errors import BadInput, BadSpec
@@ -42,12 +43,12 @@ from antiadv.core.oracle import Oracle
 from antiadv.core.threat import Access, Threat
 from antiadv.core.validation import at_least
 
-KEYS = 1 << 23  # directions sorted at a time, over all samples: a bound on memory, 64 MiB
+KEYS = 1 << 23  # most directions sorted at a time, over all samples: 64 MiB
 
 
 @dataclass(frozen=True)
 class Simba:
-    """The published rule on pixels; `step_size` is by norm unless set."""
+    """The published rule on pixels. The default of `step_size` depends on the norm."""
 
     basis: Literal["pixel", "dct"] = "pixel"
     rule: Literal["simba", "stp"] = "simba"
@@ -64,10 +65,10 @@ class Simba:
         at_least(0, step_size=self.step_size or 0, steps=self.steps or 0)
         at_least(1, frequencies=1 if self.frequencies is None else self.frequencies)
         if self.basis == "pixel" and self.frequencies is not None:
-            raise BadSpec(f"frequencies={self.frequencies} needs basis=dct; pixels have none. Leave it out.")
+            raise BadSpec(f"frequencies={self.frequencies} needs basis=dct; found basis=pixel. Leave it out.")
 
     def least_queries(self, threat: Threat) -> int:
-        return 2 if self.rule == "simba" else 3  # x itself is asked first
+        return 2 if self.rule == "simba" else 3  # the first query is x itself
 
     def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
         if x.ndim != 4:
@@ -85,13 +86,13 @@ class Simba:
         return live.images()
 
     def _in_order(self, live: Survivors, ball: Ball, order: Tensor) -> None:
-        here = order
+        numbers = order
         for t in range(order.shape[1]):
             if not len(live):
                 return
-            if len(here) > len(live):
-                here = order[live.rows.to(order.device)]
-            d = self._step(here[:, t].long(), live.x, ball)
+            if len(numbers) > len(live):
+                numbers = order[live.rows.to(order.device)]
+            d = self._step(numbers[:, t].long(), live.x, ball)
             first_of(live, ball, -d, d)
 
     def _at_random(self, live: Survivors, ball: Ball, low: Tensor, most: int) -> None:
@@ -114,7 +115,7 @@ class Simba:
         return 1.0 if p == math.inf and self.basis == "pixel" else 0.25
 
     def _most(self, oracle: Oracle, directions: int) -> int:
-        """How many steps to make at most: as told, what any sample can pay, and, for `simba`, one a direction."""
+        """The most steps to make: `steps`, what the richest sample can pay, and for `simba` one per direction."""
         paid = max(1, int(oracle.left().max())) - 1 if len(oracle) else 0
         if self.rule == "simba":
             return min(directions, paid, directions if self.steps is None else self.steps)
@@ -127,7 +128,7 @@ class Simba:
 
 
 def first_of(live: Survivors, ball: Ball, d: Tensor, e: Tensor) -> None:
-    """(1): step by d if that is lower, else by e if that is."""
+    """(1): step by d if that lowers p_y, else by e if that does."""
     z, other = (ball.project(live.x, live.z + way) for way in (d, e))
     s = live.oracle.scores(z)
     fooled, taken = move(live, z, s, fall(live.oracle, s, live.y))
@@ -139,10 +140,10 @@ def first_of(live: Survivors, ball: Ball, d: Tensor, e: Tensor) -> None:
     if all(took):
         return
     again = torch.tensor([place for place, moved in enumerate(took) if not moved])
-    here = again.to(z.device)
-    s, y = live.oracle[again].scores(z[here]), live.y[here]
-    f = live.m.index_copy(0, here, fall(live.oracle, s, y))  # those who moved stay, and are not asked about again
-    fooled = torch.zeros_like(f, dtype=torch.bool).index_copy(0, here, live.oracle.fooled(s, y))
+    rows = again.to(z.device)
+    s, y = live.oracle[again].scores(z[rows]), live.y[rows]
+    f = live.m.index_copy(0, rows, fall(live.oracle, s, y))  # samples that moved stay where they are
+    fooled = torch.zeros_like(f, dtype=torch.bool).index_copy(0, rows, live.oracle.fooled(s, y))
     live.keep(z, f, f < live.m)
     live.release(fooled.tolist())
 
@@ -161,19 +162,19 @@ def best_of(live: Survivors, ball: Ball, d: Tensor, e: Tensor) -> None:
 
 
 def move(live: Survivors, z: Tensor, s: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:
-    """To z where f is lower than `live.m`, f where each sample stands; → which fool, and which moved."""
+    """Move to z where f is lower than `live.m`. Returns which samples are fooled, and which moved."""
     better = f < live.m
     live.keep(z, f, better)
     return live.oracle.fooled(s, live.y), better
 
 
 def fall(oracle: Oracle, s: Tensor, y: Tensor) -> Tensor:
-    """The logarithm of p_y, or of 1/p_y for a target: the lower the better."""
+    """The logarithm of p_y, or of 1/p_y for a target: lower is better."""
     loss = ce(s.double(), y)
     return loss if oracle.targeted else -loss
 
 
-# ---------------------------------------------------------------- directions, numbered as the values of an image
+# ---------------------------------------------------------------- directions, numbered like the values of an image
 
 
 def directions(number: Tensor, basis: Literal["pixel", "dct"], x: Tensor) -> Tensor:
@@ -197,7 +198,7 @@ def cosines(side: int, dtype: torch.dtype, device: torch.device) -> Tensor:
 
 
 def bands(shape: torch.Size, frequencies: int | None) -> Tensor:
-    """Which directions come first: 0 below `frequencies`, then 1, 2, … for bands a quarter as wide, `[C·H·W]`."""
+    """The band of each direction: 0 below `frequencies`, then 1, 2, … for bands a quarter as wide, `[C·H·W]`."""
     channels, height, width = shape
     if frequencies is None:
         return torch.zeros(channels * height * width, dtype=torch.int64)
@@ -207,7 +208,7 @@ def bands(shape: torch.Size, frequencies: int | None) -> Tensor:
 
 
 def shuffled(draws: Draws, band: Tensor, most: int) -> Tensor:
-    """The first `most` directions in each sample's own order, band after band: whole numbers `[N, most]`."""
+    """The first `most` directions in each sample's own order, band after band: integers `[N, most]`."""
     part = max(1, KEYS // max(1, len(band)))
     order = torch.empty((len(draws), most), dtype=torch.int32, device=band.device)
     for rows in torch.arange(len(draws), device=band.device).split(part):

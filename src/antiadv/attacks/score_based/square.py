@@ -15,12 +15,13 @@
                      on ring r around its middle a mound is Σ_{j=r}^{⌊h/2⌋} 1/(j+1)² high           (4)
 
 Notation:   p → `p` (its first value), h → `side`, ε → `ball.eps`, dir and ^ → `_unit`.
-Cost:       one query for the start and one per proposal; ends with the threat's budget or after `steps` proposals.
-            The authors' `n_queries` leaves out the start: their n is `queries=n + 1` here.
-Departures: each sample draws its own squares, the authors' code one place per batch; the last row and column of
-            places, which their rounding leaves out, can be drawn; on non-square images a window's side is at most the
-            shorter side, and the L2 start lays as many tiles as fit. `rescale` reads the budget of each sample. The two
-            mounds of an η of odd side differ in norm, the authors make them equal: η turns by at most 2.2° (side 5).
+Cost:       one query for the start and one per proposal. Ends with the budget or after `steps` proposals. The authors'
+            `n_queries` does not count the start: their n is `queries=n + 1` here.
+Departures: each sample draws its own squares; the authors' code draws one place per batch. The last row and column of
+            places can be drawn; their rounding leaves them out. On images that are not square a window's side is at
+            most the shorter side, and the L2 start lays as many tiles as fit. `rescale` uses the budget of each
+            sample. In an η of odd side the two mounds differ in norm; the authors make them equal. η turns by at most
+            2.2° (side 5).
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from antiadv.attacks.survivors import Survivors
+from antiadv.attacks._search.survivors import Survivors
 from antiadv.core.ball import Ball, per_row
 from antiadv.core.draws import Draws
 from antiadv.core.errors import BadInput, BadSpec
@@ -45,15 +46,15 @@ from antiadv.core.validation import at_least
 
 HALVINGS = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
 HORIZON = 10_000  # the number of proposals the halvings were chosen for
-AHEAD = 64  # proposals laid out at once, for one by one that was more than half of the operations of a step
-LINES = 1 << 21  # and rows and columns in them, where one has no more: 16 MiB as whole numbers, of which it takes ten
+AHEAD = 64  # proposals planned at once; one by one, planning is more than half of a step's operations
+LINES = 1 << 21  # most rows and columns in them, unless one proposal has more: 16 MiB for each of ten tensors
 
-Plan = tuple[Tensor, ...]  # what a proposal needs beside x and z, a row for each sample
+Plan = tuple[Tensor, ...]  # what a proposal needs besides x and z, one row per sample
 
 
 @dataclass(frozen=True)
 class Square:
-    """The authors' setting: p starts at 0.8, and the schedule does not depend on the budget unless `rescale` is set."""
+    """The authors' setting: p starts at 0.8. The schedule depends on the budget only with `rescale`."""
 
     p: float = 0.8
     steps: int = 5000
@@ -67,14 +68,16 @@ class Square:
     def __post_init__(self) -> None:
         at_least(0, steps=self.steps)
         if not 0 < self.p <= 1:
-            raise BadSpec(f"p is the share of the image a square covers, in (0, 1]; found {self.p!r}. Use 0.8.")
+            raise BadSpec(
+                f"p, the share of the image that a square covers, must be in (0, 1]; found {self.p!r}. Use 0.8."
+            )
 
     def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
         if x.ndim != 4:
             raise BadInput(f"square needs images [N, C, H, W]; found shape {tuple(x.shape)}. Reshape them.")
         linf = ball.p == math.inf
         start, plan, propose = (_stripes, _squares, _repaint) if linf else (_tiles, _windows, _exchange)
-        paid = (oracle.left() - 1).clamp(1, max(1, self.steps))  # proposals each sample can pay for, on the host
+        paid = (oracle.left() - 1).clamp(1, max(1, self.steps))  # proposals that each sample can pay for, on the CPU
         live = Survivors(oracle, x, y, draws)
         z, plans, last = start(live.x, ball, live.draws), Plan(), 0
         for t in range(self.steps + 1):
@@ -85,22 +88,24 @@ class Square:
                 last = min(self.steps, t + max(1, min(AHEAD, LINES // (len(live) * sum(x.shape[2:])))))
                 sides = self._sides(range(t, last), paid[live.rows] if self.rescale else None, x, odd=not linf)
                 plans = plan(live.draws.repeat(last - t, t + 1), live.x, ball, sides)
-            if t < last:  # before it is heard who left: the device has a pass to run meanwhile
-                z = propose(live.x, live.z, ball, tuple(p[:, t - last] for p in plans))  # counted from the end
+            if t < last:  # before the wait for the device, which still runs a pass
+                z = propose(
+                    live.x, live.z, ball, tuple(p[:, t - last] for p in plans)
+                )  # a negative index, from the end
             on = live.release(fooled.tolist())
             if on is not None:
                 z, plans = z[on], tuple(p[on] for p in plans)
         return live.images()
 
     def side(self, t: int, height: int, width: int, *, odd: bool = False) -> int:
-        """The side of the square of proposal t; L2 wants it odd and no less than 3."""
+        """The side of the square of proposal t; for L2 it is odd and at least 3."""
         p = self.p / 2 ** bisect.bisect_left(HALVINGS, t)  # (1)
         side = max(1, round(math.sqrt(p * height * width)))
         side = max(3, side + 1 - side % 2) if odd else side
         return min(side, height, width)
 
     def _sides(self, steps: range, paid: Tensor | None, x: Tensor, *, odd: bool) -> Tensor:
-        """`[N, steps, 1, 1, 1]`: for each sample, the schedule stretched over what it can pay; or one for all."""
+        """`[N, steps, 1, 1, 1]`: the schedule stretched over what each sample can pay; without `paid`, one for all."""
         lengths = [HORIZON] if paid is None else paid.tolist()
         known = {n: [self.side(t * HORIZON // n, *x.shape[2:], odd=odd) for t in steps] for n in set(lengths)}
         return torch.tensor([known[n] for n in lengths], device=x.device).view(len(lengths), len(steps), 1, 1, 1)
@@ -114,7 +119,7 @@ def _stripes(x: Tensor, ball: Ball, draws: Draws) -> Tensor:
 
 
 def _squares(draws: Draws, x: Tensor, ball: Ball, side: Tensor) -> Plan:
-    """Which rows and columns the square takes, and ±ε for each channel."""
+    """Which rows and columns the square covers, and ±ε for each channel."""
     down, across = _lines(draws.fold(0), x, side)
     shift = ball.eps * draws.fold(1).signs(x.shape[1], 1, 1).to(x)
     return _inside(down, side), _inside(across, side), shift.unflatten(0, (len(x), -1))
@@ -143,7 +148,7 @@ def _tiles(x: Tensor, ball: Ball, draws: Draws) -> Tensor:
 
 
 def _windows(draws: Draws, x: Tensor, ball: Ball, side: Tensor) -> Plan:
-    """Which rows and columns W₁ and W₂ take, and η of W₁, up to its norm, row by row and column by column."""
+    """Which rows and columns W₁ and W₂ cover, and η of W₁, up to its norm, by rows and by columns."""
     row, column = _lines(draws.fold(0), x, side)
     out_row, out_column = _lines(draws.fold(1), x, side)
     stands = draws.fold(2).signs(1, 1, 1).unflatten(0, (len(x), -1)) > 0
@@ -166,17 +171,17 @@ def _exchange(x: Tensor, z: Tensor, ball: Ball, plan: Plan) -> Tensor:
 
 
 def _mounds(side: int, like: Tensor) -> Tensor:
-    """η of a window of this side, up to its norm, the mounds side by side: `[side, side]`."""
-    line, whole = torch.arange(side, device=like.device), torch.tensor(side, device=like.device)
-    tall, _ = _profile(line[:, None], whole, torch.zeros_like(whole, dtype=torch.bool), like)
-    wide, turn = _profile(line, whole, torch.ones_like(whole, dtype=torch.bool), like)
+    """η of a window of this side, up to its norm, with the mounds side by side: `[side, side]`."""
+    line, size = torch.arange(side, device=like.device), torch.tensor(side, device=like.device)
+    tall, _ = _profile(line[:, None], size, torch.zeros_like(size, dtype=torch.bool), like)
+    wide, turn = _profile(line, size, torch.ones_like(size, dtype=torch.bool), like)
     return turn * torch.minimum(tall, wide)
 
 
 def _profile(line: Tensor, side: Tensor, two: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
-    """How high η is along one axis of its window, nothing outside, and its sign; `two`: the mounds share this axis.
+    """The height of η along one axis of its window (0 outside) and its sign. `two`: both mounds lie on this axis.
 
-    A ring is a square, the further of two distances, and a mound falls outwards: it is the lower of two profiles.
+    A ring is a square and a mound falls outwards, so a mound is the lower of two such profiles.
     """
     half = side // 2
     falls = two & (line >= half)
@@ -204,8 +209,8 @@ def _unit(d: Tensor) -> Tensor:
 
 
 def _lines(draws: Draws, x: Tensor, side: Tensor) -> tuple[Tensor, Tensor]:
-    """Squares at places of their own, given the dice of some steps, sample by sample: where in them the rows of the
-    image fall, `[N, steps, 1, H, 1]`, and the columns, `[N, steps, 1, 1, W]`."""
+    """A random square for each sample and step. Returns the image's rows, `[N, steps, 1, H, 1]`, and columns,
+    `[N, steps, 1, 1, W]`, counted from the first row and column of the square."""
     height, width = x.shape[2:]
     down, across = (draws.fold(k).uniform(1, 1, 1).unflatten(0, (len(x), -1)) for k in (0, 1))
     row = torch.arange(height, device=x.device)[:, None] - _place(down, height - side + 1)

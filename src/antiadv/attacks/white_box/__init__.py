@@ -1,1 +1,1 @@
-"""Attacks that need gradients of the classifier as it is served."""
+"""Attacks that need gradients of the classifier as it is served, defence included."""

@@ -7,21 +7,21 @@
                back to the best z, if no more than ρ·k of these k steps raised L                                  (3)
                or if the last check kept η and the best L has not risen since                                     (4)
     stop       at the first fooling iterate
-    targeted   L(s(z), y, t) for t = the 2nd, 3rd, … class at x, one after the other; any wrong label will do
+    targeted   L(s(z), y, t) for t = the 2nd, 3rd, … class at x, one after the other; any wrong label counts
 
     L: ce(s, y), dlr(s, y);  with targets ce_to(s, y, t), dlr_to(s, y, t)      (`core.losses`)
 
 Notation:   η → `step` (2ε at first), ρ → `rho`, Π → `ball.project`, k → `window`; the best z, its gradient and L →
             `top_z`, `top_g`, `top_f`.
-Cost:       per restart `steps` queries with gradient and one for the last iterate: 101, where the authors run 101 with
-            gradient and one prediction. With targets that for each of them, and one query to rank the classes: 910
-            for nine. `eot` times that (but for the ranking) where gradients are averaged. A sample that cannot pay for
-            a whole average stops.
-Departures: a fooled sample stops; the classes are ranked once, the authors ask again for each target. With eot > 1
-            the mean scores say whether a sample is fooled and the mean L is what is checked, where the authors take
-            the last draw's. Kept from their code: the first step counts as rising if its L is above zero, not above
-            the start's; after going back, zᵗ⁻¹ in (1) is still the point before the last. A targeted threat aims at y
-            itself, whatever `targets`. With two classes dlr is the margin, with three or fewer dlr_to is s_t − s_y.
+Cost:       per restart `steps` queries with gradient and one for the last iterate: 101. The authors run 101 with
+            gradient and one prediction. With targets, that for each target and one query to rank the classes: 910
+            for nine. With `eot`, all but the ranking is multiplied by `eot`. A sample that cannot pay for a complete
+            average stops.
+Departures: a fooled sample stops. The classes are ranked once; the authors ask again for each target. With eot > 1
+            the mean scores decide whether a sample is fooled, and the mean L is checked; the authors use the last
+            draw's. As in their code, the first step counts as rising if its L is above zero, not above the start's;
+            and after going back, zᵗ⁻¹ in (1) is still the point before the last. A targeted threat aims at y itself,
+            whatever `targets` is. With two classes dlr is the margin; with three or fewer dlr_to is s_t − s_y.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from typing import ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from antiadv.attacks.survivors import Survivors
+from antiadv.attacks._search.survivors import Survivors
 from antiadv.core.ball import Ball, per_row
 from antiadv.core.draws import Draws
 from antiadv.core.losses import Loss, ce, ce_to, dlr, dlr_lead, dlr_to, negated
@@ -41,7 +41,7 @@ from antiadv.core.oracle import Oracle
 from antiadv.core.threat import Access, Threat
 from antiadv.core.validation import at_least
 
-LOSSES: dict[str, tuple[Loss, Loss, Loss]] = {  # to leave y; to reach t from y; to reach y, turned round by the oracle
+LOSSES: dict[str, tuple[Loss, Loss, Loss]] = {  # to leave y; to reach t from y; to reach y, negated by the oracle
     "ce": (ce, ce_to, ce),
     "dlr": (dlr, dlr_to, dlr_lead),
 }
@@ -68,7 +68,7 @@ class APGD:
         at_least(0, targets=self.targets, rho=self.rho)
 
     def least_queries(self, threat: Threat) -> int:
-        ranks = self.targets > 0 and not threat.targeted  # the classes, by one query for x
+        ranks = self.targets > 0 and not threat.targeted  # one query for x ranks the classes
         return self.eot + ranks
 
     def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
@@ -90,8 +90,10 @@ class APGD:
 
 
 def rank(live: Survivors, s: Tensor, count: int, samples: int) -> Tensor:
-    """By the survivors' scores at the clean points, the `count` best classes other than y, or all there are: a row for
-    each of the `samples` there were, of zeros where one has left."""
+    """The `count` best classes other than y (or all of them) by the scores s at x: `[samples, count]`.
+
+    Rows of samples that are no longer in `live` hold zeros.
+    """
     order = s.scatter(1, live.y[:, None], -math.inf).sort(dim=1, descending=True, stable=True).indices
     ranked = order.new_zeros(samples, min(count, s.shape[1] - 1))
     ranked[live.rows.to(s.device)] = order[:, : ranked.shape[1]]
@@ -99,7 +101,7 @@ def rank(live: Survivors, s: Tensor, count: int, samples: int) -> Tensor:
 
 
 def start(x: Tensor, ball: Ball, draws: Draws) -> Tensor:
-    """x + ε·d/|d|, clipped into the box: d uniform in the cube (Linf), so that one pixel moves by ε; normal (L2)."""
+    """x + ε·d/|d|, clipped into the box; d is uniform in the cube (Linf) or normal (L2)."""
     shape = x.shape[1:]
     if ball.p == math.inf:
         d = (2 * draws.uniform(*shape) - 1).to(x)
@@ -110,22 +112,22 @@ def start(x: Tensor, ball: Ball, draws: Draws) -> Tensor:
 
 
 def checkpoints(steps: int) -> dict[int, int]:
-    """After how many steps progress is looked at, and how many steps each look spans.
+    """After how many steps progress is checked, and how many steps each check covers.
 
     >>> list(checkpoints(100))
     [22, 41, 57, 70, 80, 87, 93, 99]
     """
     window, shrink, least = (max(int(share * steps), 1) for share in (0.22, 0.03, 0.06))
-    at, found = window, {}
+    at, windows = window, {}
     while at <= steps:
-        found[at] = window
+        windows[at] = window
         window = max(window - shrink, least)
         at += window
-    return found
+    return windows
 
 
 class _State(NamedTuple):
-    """What is carried for each survivor, beside what `Survivors` carry."""
+    """The state of a climb, one row per survivor."""
 
     z: Tensor
     old: Tensor  # the iterate before z
@@ -150,7 +152,7 @@ def climb(
     rho: float = 0.75,
     eot: int = 1,
 ) -> None:
-    """One climb of the survivors from the start z. The loss is of s and y, and of `targets` where they have any."""
+    """One climb of the survivors from the start z, on loss(s, y, *targets)."""
     if not len(live):
         return
     windows = checkpoints(steps)

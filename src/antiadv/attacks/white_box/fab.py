@@ -6,20 +6,20 @@
     step       z ← (1−α)(z + η·d₁) + α(x + η·d₂),   α = min( |d₁| / (|d₁| + |d₂|), α_max )                 (2)
     fooled     keep z if it is the closest so far; then z ← x + β(z − x)                                   (3)
     class      t = argmin_k |f_k| / |∇f_k|_q at each step, q dual to p; with targets, t = the 2nd, 3rd, …
-               class at x, one after the other. Any wrong label will do.                                   (4)
+               class at x, one after the other. Any wrong label counts.                                    (4)
     restarts   from x + (ε/2)·d/|d| for a random d
 
 Notation:   α_max → `alpha_max`, η → `eta`, β → `beta`, p → `ball.p`.
-Cost:       per restart two queries a step, one for w and one to see what the step came to: 200. Gradients: one a step
-            and class, so 100·K without targets (and K images of memory a sample). With targets that for each, with
-            one gradient a step, and one query to rank the classes: 1,801 queries for nine. With no radius (ε = ∞) eight
-            more at the end. The authors' passes are the same, but for one more prediction per target.
-Departures: with a finite ε a sample stops at its first fooling point in the ball, the authors go on to shorten it.
-            With ε = ∞ the way from x to the closest point is halved eight times at the end, as in the paper and not
-            in the authors' later code. Points stepped back to (3) are looked at for free, and kept where they still
-            fool. Where w = 0 there is no plane, and z moves to a random point as for a restart; its radius is half the
-            closest distance where ε = ∞, and half of 0.3 (Linf) or 1 (L2) before there is one. A targeted threat aims
-            at y itself, with f = s_y − max s_k and one gradient a step, whatever `targets`.
+Cost:       per restart two queries a step, one for w and one for the new point: 200. Gradients: one per step and
+            class, so 100·K without targets (and K images of memory per sample). With targets, the same for each
+            target with one gradient a step, and one query to rank the classes: 1,801 queries for nine. Without a
+            radius (ε = ∞) eight more at the end. The authors use one more prediction per target.
+Departures: with a finite ε a sample stops at its first fooling point in the ball; the authors go on to shorten it.
+            With ε = ∞ the way from x to the closest point is halved eight times at the end, as in the paper but not
+            in the authors' later code. Points of (3) are already scored in the next step, and kept if they fool. If
+            w = 0 there is no plane, and z moves to a random point as for a restart. Its radius is half the closest
+            distance if ε = ∞, and half of 0.3 (Linf) or 1 (L2) before there is one. A targeted threat aims at y
+            itself, with f = s_y − max s_k and one gradient a step, whatever `targets` is.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from antiadv.attacks.closest import enough
-from antiadv.attacks.survivors import Survivors
+from antiadv.attacks._search.closest import enough
+from antiadv.attacks._search.projections import to_plane
+from antiadv.attacks._search.survivors import Survivors
 from antiadv.attacks.white_box.apgd import rank
-from antiadv.attacks.white_box.projections import to_plane
 from antiadv.core.ball import Ball, per_row
 from antiadv.core.draws import Draws
 from antiadv.core.errors import BadSpec
@@ -43,9 +43,9 @@ from antiadv.core.oracle import Oracle
 from antiadv.core.threat import Access, Threat
 from antiadv.core.validation import at_least
 
-HALVINGS = 8  # of the last stretch, (1 − β) of the way: to 4e-4 of the distance
-TIE = 1e-5  # of the largest score: float32 passes of other batch sizes differ by less
-FIRST_REACH = {math.inf: 0.3, 2: 1.0}  # the authors' radii where none is given
+HALVINGS = 8  # of the last part, (1 − β) of the way: to 4e-4 of the distance
+TIE = 1e-5  # share of the largest score; float32 passes of different batch sizes differ by less
+FIRST_REACH = {math.inf: 0.3, 2: 1.0}  # the authors' radii if none is given
 
 
 @dataclass(frozen=True)
@@ -70,12 +70,12 @@ class FAB:
         for name in ("alpha_max", "beta"):
             if not 0 <= getattr(self, name) <= 1:
                 raise BadSpec(
-                    f"{name} is a share, in [0, 1]; found {getattr(self, name)!r}. Leave it out for FAB's own."
+                    f"{name} must be in [0, 1]; found {getattr(self, name)!r}. Leave it out for the authors' value."
                 )
 
     def least_queries(self, threat: Threat) -> int:
-        ranks = self.targets > 0 and not threat.targeted  # the classes, by one query for x
-        return 2 + ranks  # x itself is asked first
+        ranks = self.targets > 0 and not threat.targeted  # one query for x ranks the classes
+        return 2 + ranks  # the first query is x itself
 
     def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
         live = Survivors(oracle, x, y, draws)
@@ -101,7 +101,7 @@ class FAB:
             s, f, w = linearise(live.oracle, z, live.y, aim, ball.p)
             done, flat = keep(live, z, s, ball), (w.flatten(1) == 0).all(1)
             z = self._step(live.x, z, f, w, ball)
-            gone, lost = torch.stack([done, flat]).tolist()  # one wait for both
+            gone, lost = torch.stack([done, flat]).tolist()  # one wait for the device
             on = leave(live, gone, ball)
             if on is not None:
                 z, flat, aim = z[on], flat[on], None if aim is None else aim[on]
@@ -124,7 +124,7 @@ class FAB:
         return ((1 - a) * (z + self.eta * d1) + a * (x + self.eta * d2)).clamp(0, 1)  # (2)
 
     def _shorten(self, live: Survivors, ball: Ball) -> None:
-        """Halve the last stretch of the way to the closest point, again and again."""
+        """Halve the last part of the way to the closest point, `HALVINGS` times."""
         live.dismiss((live.m == math.inf).tolist())
         far = live.z - live.x
         low, high = live.x.new_full((len(live),), self.beta), live.x.new_ones(len(live))
@@ -142,9 +142,9 @@ class FAB:
 
 
 def keep(live: Survivors, z: Tensor, s: Tensor, ball: Ball) -> Tensor:
-    """Keep z where it fools and is closer than `live.m`; → which need not go on: with a radius, those within it."""
+    """Keep z where it fools and is closer than `live.m`. Returns which samples are done: those within the radius."""
     fooled, distance = live.oracle.fooled(s, live.y), ball.distance(live.x, z)
-    if ball.eps < math.inf:  # where the first that fools ends it, a tie may be the judge's
+    if ball.eps < math.inf:  # the first success ends the search, and the judge may see a tie differently
         fooled &= live.oracle.margin(s, live.y).abs() > TIE * s.abs().amax(1)
     closer = fooled & (distance < live.m)
     live.keep(z, distance, closer)
@@ -152,24 +152,24 @@ def keep(live: Survivors, z: Tensor, s: Tensor, ball: Ball) -> Tensor:
 
 
 def leave(live: Survivors, done: list[bool], ball: Ball) -> Tensor | None:
-    """With a radius, once the judge agrees. Without one no image that fools ends a search, but for x itself."""
+    """Let done samples leave: with a radius, once the judge confirms; without one, only if x itself fools."""
     return live.dismiss(done) if ball.eps == math.inf else live.release(done, refused=math.inf)
 
 
 def linearise(oracle: Oracle, z: Tensor, y: Tensor, aim: Tensor | None, p: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Scores, f and w = ∇f at z: f rises towards what the attacker wants, and is positive there."""
+    """Scores, f and w = ∇f at z. f is positive where z fools."""
     if oracle.targeted:
-        s, w = oracle.gradient(z, _lag, y)  # which the oracle turns round
+        s, w = oracle.gradient(z, _lag, y)  # negated by the oracle
         return s, -oracle.margin(s, y), w
     if aim is not None:
         s, w = oracle.gradient(z, gap, y, aim)
         return s, gap(s, y, aim), w
     s, j = oracle.jacobian(z)
-    here = torch.arange(len(y), device=y.device)
-    f, j = s - s.gather(1, y[:, None]), j - j[here, y][:, None]
+    every = torch.arange(len(y), device=y.device)
+    f, j = s - s.gather(1, y[:, None]), j - j[every, y][:, None]
     dual = torch.linalg.vector_norm(j.flatten(2), 1 if p == math.inf else 2, dim=2)
     near = (f.abs() / (dual + 1e-12)).scatter(1, y[:, None], math.inf).argmin(1)  # (4)
-    return s, f[here, near], j[here, near]
+    return s, f[every, near], j[every, near]
 
 
 def _lag(s: Tensor, y: Tensor) -> Tensor:
@@ -177,7 +177,7 @@ def _lag(s: Tensor, y: Tensor) -> Tensor:
 
 
 def near(live: Survivors, ball: Ball, draws: Draws) -> Tensor:
-    """A random point at half the radius, or at half the closest distance where there is no radius."""
+    """A random point at half the radius; without a radius, at half the closest distance."""
     x, p = live.x, ball.p
     reach = live.m.clamp_max(ball.eps)
     reach = torch.where(reach < math.inf, reach, FIRST_REACH[p]).to(x)

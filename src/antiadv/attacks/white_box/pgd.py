@@ -7,7 +7,7 @@
 
 Notation:   η → `step_size` (a share of ε), T → `steps`, Π → `ball.project`.
 Cost:       per restart, one query with gradient per step and one query for the last iterate.
-Departures: each sample stops when it is fooled; restarts go on with the samples still standing.
+Departures: each sample stops when it is fooled; later restarts run on the samples that are left.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from antiadv.attacks.survivors import Survivors
+from antiadv.attacks._search.survivors import Survivors
 from antiadv.core.ball import Ball
 from antiadv.core.draws import Draws
 from antiadv.core.losses import ce
@@ -29,7 +29,7 @@ from antiadv.core.validation import at_least
 
 @dataclass(frozen=True)
 class PGD:
-    """20 steps of ε/4 from a random start, the common yardstick, unless told otherwise."""
+    """By default 20 steps of ε/4 from a random start, which is the common setting."""
 
     steps: int = 20
     step_size: float = 0.25
@@ -46,7 +46,7 @@ class PGD:
         at_least(0, step_size=self.step_size)
 
     def least_queries(self, threat: Threat) -> int:
-        return 1 if self.random_start else 2  # x itself is asked first
+        return 1 if self.random_start else 2  # the first query is x itself
 
     def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
         live = Survivors(oracle, x, y, draws)

@@ -2,9 +2,9 @@
 
     bn(conv(x)) = a·(w * x + b − μ) + β  =  (a·w) * x + a·(b − μ) + β,     a = γ / √(σ² + ε)
 
-Which norm follows which convolution is seen in one pass, not read off the code: whose output is whose input, and both
-asked once. If that output goes elsewhere too, the network with that norm folded answers otherwise; which those are is
-found out by halves, and they stay as they were.
+When:   a norm in evaluation mode takes the output of a convolution, and both run once per pass. That is observed in one
+        pass on an example, not read from the code. If the output of the convolution is also used elsewhere, the scores
+        change; such norms are found by bisection and stay as they are.
 """
 
 from __future__ import annotations
@@ -16,43 +16,44 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from antiadv.engine.precision import switched
+from antiadv.core import torch_private
+from antiadv.engine.switches import switched
 
 Pair = tuple[nn.Conv2d, nn.BatchNorm2d]
 
-CLOSE = 1e-4  # of the largest score: folding moves it by less, in float32, and a wrong one by far more
+LARGEST_CHANGE = 1e-4  # of the largest score: rounding changes scores by less, a wrong fold by far more
 
 
 @torch.no_grad()
-def fold_norms(twin: nn.Module, x: Tensor) -> int:
-    """Fold what can be folded in this copy, tried on these images; → how many norms."""
+def fold_norms(net: nn.Module, x: Tensor) -> int:
+    """Fold the norms of this copy that can be folded, tried on the images x. Returns how many."""
     with switched("float32", x.device):
         try:
-            want, pairs = _followed(twin, x)
-        except Exception:  # it is asked otherwise than alone: behind a defence that gives it something else
+            want, pairs = _followed(net, x)
+        except Exception:  # a defence may call it with other arguments
             return 0
-        return _fold_all(twin, x, want, pairs) if isinstance(want, Tensor) else 0  # or takes more than scores of it
+        return _fold_all(net, x, want, pairs) if isinstance(want, Tensor) else 0  # it may return more than scores
 
 
-def _fold_all(twin: nn.Module, x: Tensor, want: Tensor, pairs: Sequence[Pair]) -> int:
-    """All at once if the answer stays, else each half for itself."""
+def _fold_all(net: nn.Module, x: Tensor, want: Tensor, pairs: Sequence[Pair]) -> int:
+    """Fold all pairs if the scores stay the same; otherwise try each half by itself."""
     before = [(conv.weight, conv.bias, vars(norm).get("forward")) for conv, norm in pairs]
     for conv, norm in pairs:
         _fold(conv, norm)
-    if not pairs or same(twin(x), want):
+    if not pairs or same(net(x), want):
         return len(pairs)
     for (conv, norm), (weight, bias, forward) in zip(pairs, before, strict=True):
         conv.weight, conv.bias = weight, bias
         put_back(norm, forward)
     half = len(pairs) // 2
-    return sum(_fold_all(twin, x, want, some) for some in (pairs[:half], pairs[half:])) if half else 0
+    return sum(_fold_all(net, x, want, some) for some in (pairs[:half], pairs[half:])) if half else 0
 
 
-def _followed(twin: nn.Module, x: Tensor) -> tuple[Tensor, list[Pair]]:
-    """The answer, and the convolutions whose output a norm took. No hooks, which are the network's own."""
+def _followed(net: nn.Module, x: Tensor) -> tuple[Tensor, list[Pair]]:
+    """The scores, and each convolution with the norm that takes its output. Hooks belong to the network: none here."""
     outputs, calls = dict[int, tuple[nn.Conv2d, Tensor]](), Counter[nn.Module]()
     pairs = list[Pair]()
-    watched = [(m, vars(m).get("forward")) for m in twin.modules() if is_plain(m) or is_fixed(m)]
+    watched = [(m, vars(m).get("forward")) for m in net.modules() if is_plain(m) or is_fixed(m)]
 
     def watch(m: nn.Module) -> None:
         forward = m.forward
@@ -63,7 +64,7 @@ def _followed(twin: nn.Module, x: Tensor) -> tuple[Tensor, list[Pair]]:
                 pairs.append((outputs[id(h)][0], m))
             out: Tensor = forward(h)
             if isinstance(m, nn.Conv2d):
-                outputs[id(out)] = m, out  # held, lest another tensor get its number
+                outputs[id(out)] = m, out  # kept alive, so that no other tensor gets the same id
             return out
 
         m.forward = watched_forward
@@ -71,7 +72,7 @@ def _followed(twin: nn.Module, x: Tensor) -> tuple[Tensor, list[Pair]]:
     for m, _ in watched:
         watch(m)
     try:
-        answer: Tensor = twin(x)
+        answer: Tensor = net(x)
     finally:
         for m, forward in watched:
             put_back(m, forward)
@@ -83,12 +84,12 @@ def is_plain(m: nn.Module) -> bool:
 
 
 def has_own(m: nn.Module) -> bool:
-    """Whether weight and bias are parameters, and not made anew of others at each call, as of pruned layers."""
-    return {"weight", "bias"} <= m._parameters.keys()
+    """Whether weight and bias are parameters. Pruned layers, for example, compute them at each call."""
+    return {"weight", "bias"} <= torch_private.parameter_names(m)
 
 
 def is_fixed(m: nn.Module) -> bool:
-    """A norm that takes its mean and variance from training."""
+    """Whether this is a norm with mean and variance from training."""
     return isinstance(m, nn.BatchNorm2d) and not m.training and m.running_mean is not None
 
 
@@ -102,7 +103,7 @@ def _fold(conv: nn.Conv2d, norm: nn.BatchNorm2d) -> None:
 
 
 def line_of(norm: nn.BatchNorm2d) -> tuple[Tensor, Tensor]:
-    """a and b of a·x + b, which is what a norm does."""
+    """a and b of the norm, written as a·x + b."""
     assert norm.running_mean is not None
     assert norm.running_var is not None
     a = (norm.running_var.double() + norm.eps).rsqrt()
@@ -126,4 +127,4 @@ def put_back(m: nn.Module, forward: object) -> None:
 
 
 def same(found: Tensor, want: Tensor) -> bool:
-    return bool((found - want).abs().max() <= CLOSE * want.abs().max())
+    return bool((found - want).abs().max() <= LARGEST_CHANGE * want.abs().max())

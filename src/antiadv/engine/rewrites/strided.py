@@ -1,64 +1,63 @@
-"""Convolutions that skip pixels, for tensor cores: the same sums, of pixels that lie side by side.
+"""Strided convolutions on tensor cores: the same sums, on pixels that are neighbours in memory.
 
-    1 x 1, stride s           the pixels that count are taken first: conv(x, w) = conv₁(x[::s, ::s], w), at stride 1
-    k x k, stride 2,          cells of 2 x 2 pixels go as one of 4C channels, and the rest of 16 is zero:
+    1 x 1, stride s           select the pixels first: conv(x, w) = conv₁(x[::s, ::s], w), with stride 1
+    k x k, stride 2,          cells of 2 x 2 pixels become one pixel with 4C channels, padded with zeros to 16:
     C ≤ 4 channels            x'[(a, b, c), i, j] = x[c, 2i + a, 2j + b],    2u' + a = u − ⌊k/2⌋
-                              conv(x, w) = conv₁(x', w'), w'[(a, b, c), u', v'] = w[c, u, v], of half as many rows
+                              conv(x, w) = conv₁(x', w'), w'[(a, b, c), u', v'] = w[c, u, v], with half as many rows
 
-The GPU's libraries have slow code for the first, and for the gradient of the second (the beginning of a network for
-large images) code that takes half as long as the network's forward pass: it goes in cells where gradients are asked.
+When:   the second kind only where gradients are asked for, on images with even sides.
+Gain:   GPU libraries have slow code for the first kind, and for the gradient of the second: that gradient, at the start
+        of a network for large images, took half as long as the forward pass of the complete network.
 """
 
 from __future__ import annotations
-
-import types
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from antiadv.core import torch_private
 from antiadv.engine.rewrites.pair_columns import is_centred, is_usual
 
-ROOM = 16  # channels of x'
+CELL_CHANNELS = 16  # channels of x', the unused ones zero
 
 
-def join_strides(twin: nn.Module) -> None:
-    """Let such convolutions of this copy work as above: the second kind for gradients, of images with even sides."""
-    for m in twin.modules():
+def join_strides(net: nn.Module) -> None:
+    """Rewrite the strided convolutions of this copy."""
+    for m in net.modules():
         if not isinstance(m, nn.Conv2d) or not is_usual(m):
             continue
         if m.kernel_size == (1, 1) and m.padding == (0, 0) and max(m.stride) > 1:
-            m._conv_forward = types.MethodType(_taken, m)  # type: ignore[method-assign]
+            torch_private.replace_conv(m, _select_first)
         elif is_stem(m):
             m.register_buffer("cells", cells_of(m.weight.detach()), persistent=False)
-            m._conv_forward = types.MethodType(_in_cells, m)  # type: ignore[method-assign]
+            torch_private.replace_conv(m, _in_cells)
 
 
 def is_stem(m: nn.Conv2d) -> bool:
-    """Whether a convolution is of the second kind."""
-    return is_centred(m) and m.stride == (2, 2) and 4 * m.in_channels <= ROOM
+    """Whether this is a convolution of the second kind."""
+    return is_centred(m) and m.stride == (2, 2) and 4 * m.in_channels <= CELL_CHANNELS
 
 
-def _taken(self: nn.Conv2d, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    taken = x[..., :: self.stride[0], :: self.stride[1]]
-    return F.conv2d(taken.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else taken, weight, bias)
+def _select_first(self: nn.Conv2d, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    selected = x[..., :: self.stride[0], :: self.stride[1]]
+    return F.conv2d(selected.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else selected, weight, bias)
 
 
 def _in_cells(self: nn.Conv2d, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     even = x.ndim == 4 and x.shape[2] % 2 == 0 and x.shape[3] % 2 == 0
     if not even or not torch.is_grad_enabled() or weight is not self.weight:
-        y: Tensor = nn.Conv2d._conv_forward(self, x, weight, bias)
-        return y
+        return torch_private.plain_conv(self, x, weight, bias)
     return F.conv2d(gathered(x, *_reach(self.kernel_size[0])), self.get_buffer("cells"), bias)
 
 
 def _reach(k: int) -> tuple[int, int]:
-    """How many cells before and after its own one pixel of the answer reads."""
+    """How many cells before and after its own a pixel of the answer depends on."""
     return -(-(k // 2) // 2), (k // 2) // 2
 
 
 def cells_of(w: Tensor) -> Tensor:
-    """w' [out, 16, k', k'] of w [out, in, k, k]: see the head of this file.
+    """w [out, in, k, k] to w' [out, 16, k', k']: see the head of this file.
 
     >>> cells_of(torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 9.0]]).view(1, 1, 3, 3))[0, :4]
     tensor([[[0., 0.],
@@ -80,13 +79,13 @@ def cells_of(w: Tensor) -> Tensor:
         for v in range(k):
             (row, a), (column, b) = divmod(u - k // 2, 2), divmod(v - k // 2, 2)
             out[:, a, b, :, row + before, column + before] = w[:, :, u, v]
-    wide = F.pad(out.flatten(1, 3), (0, 0, 0, 0, 0, ROOM - 4 * inner))
+    wide = F.pad(out.flatten(1, 3), (0, 0, 0, 0, 0, CELL_CHANNELS - 4 * inner))
     return wide.contiguous(memory_format=torch.channels_last)
 
 
 def gathered(x: Tensor, before: int, after: int) -> Tensor:
-    """x' of x, with so many cells of zeros around it."""
+    """x to x', with this many cells of zeros around it."""
     n, c, h, w = x.shape
     cells = x.reshape(n, c, h // 2, 2, w // 2, 2).permute(0, 3, 5, 1, 2, 4).reshape(n, 4 * c, h // 2, w // 2)
-    wide = F.pad(cells, (before, after, before, after, 0, ROOM - 4 * c))
+    wide = F.pad(cells, (before, after, before, after, 0, CELL_CHANNELS - 4 * c))
     return wide.contiguous(memory_format=torch.channels_last)

@@ -1,13 +1,14 @@
-"""The jobs in processes of this machine: a driver, which is this process, and its workers.
+"""The processes runner: jobs run in worker processes of this machine. This process is their driver.
 
-    driver ── the work, once; then a job at a time ──▶ worker
-    driver ◀── queries so far, at times; Result or Failure ── worker
+    driver ── the work once, then one job at a time ──▶ worker
+    driver ◀── queries so far; Result or Failure ────── worker
 
-Each worker has one job in hand, so what is in flight is bounded by their number. One that dies is replaced, and its
-job begun again, `TRIES` times in all; then it is a Failure like any other. One whose network raised is replaced too:
-its CUDA may be of no more use. Workers are forked from a server that has imported everything and done nothing (a fork
-of the driver could not use CUDA), share the cores among them, take the GPUs in turn, hear no Ctrl-C, and end with their
-driver. Networks are loaded by name where they are needed; those in hand are sent once to each worker.
+Each worker has one job at a time. If a worker dies it is replaced and its job is started again, `TRIES` times in all;
+then the job is a Failure. A worker whose network raised is replaced too, since its CUDA may be broken.
+
+Workers are forked from a server that has imported everything and done nothing else: a fork of the driver could not use
+CUDA. They share the cores, take the GPUs in turn, ignore Ctrl-C, and end with their driver. Networks are loaded by
+name in each worker; networks in hand are sent once to each.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ import signal
 import sys
 import threading
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import partial
 from multiprocessing.connection import Connection, wait
-from typing import Any  # of contexts, which differ by start method, and of what is heard
+from typing import Any  # contexts differ by start method; messages hold any value
 
 import torch
 
@@ -33,65 +34,99 @@ from antiadv.core.validation import at_least
 from antiadv.evaluation.cell import Job
 from antiadv.evaluation.runners.work import TRIES, Done, Failure, Runner, Work
 
-PATIENCE = 5.0  # seconds that an idle worker may take to leave
+PATIENCE = 5.0  # seconds that an idle worker may take to end
 
 
-def processes(workers: int) -> Runner:
-    """In so many processes of this machine; where there are GPUs, give one for each."""
+def in_processes(workers: int) -> Runner:
+    """In this many processes of this machine. With GPUs, use one process for each."""
     at_least(1, workers=workers)
-    return partial(_carry_out, workers=workers)
+    return partial(_run_jobs, workers=workers)
 
 
-def _carry_out(work: Work, jobs: Iterable[Job], workers: int) -> Iterator[Done]:
-    todo, said = deque(jobs), _pickled(work)
-    threads = max(1, torch.get_num_threads() // max(1, min(workers, len(todo))))
-    tries, stillborn = Counter[Job](), 0
-    team: list[_Worker] = []
+def _run_jobs(work: Work, jobs: Iterable[Job], workers: int) -> Iterator[Done]:
+    team = _Team(work, jobs, workers)
     try:
-        while todo or any(worker.job for worker in team):
-            while len(team) < min(workers, len(todo) + sum(worker.job is not None for worker in team)):
-                team.append(_Worker(min(set(range(workers)) - {worker.number for worker in team}), threads))
-            for worker in team:
-                if worker.ready and worker.job is None and todo:
-                    worker.take(todo.popleft())
-            for worker in _speaking(team):
-                word, value = worker.hear()
-                if word == "ready":
-                    worker.begin(said)
-                    stillborn = 0
-                elif word == "asked" and work.watch is not None and worker.job is not None:
-                    work.watch(worker.job, value)
-                elif word == "done":
-                    worker.job = None
-                    if isinstance(value, Failure) and value.foreign:
-                        worker.bury()
-                        team.remove(worker)
-                    yield value
-                elif word == "lost":
-                    raise BadInput(f"a network in hand cannot be used in another process ({value}); {_INSTEAD}")
-                elif word == "died":
-                    team.remove(worker)
-                    stillborn += not worker.ready
-                    if stillborn == TRIES:
-                        raise BadInput(
-                            f"the workers of --runner processes died before they were ready ({value}). In a script, "
-                            "put what it does under if __name__ == '__main__':, or use --runner local."
-                        )
-                    if worker.job is not None:
-                        tries[worker.job] += 1
-                        if tries[worker.job] < TRIES:
-                            todo.appendleft(worker.job)
-                        else:
-                            yield Failure(worker.job, died(value))
-        for worker in team:
+        while team.busy:
+            team.hire()
+            team.hand_out()
+            for worker in team.wait():
+                yield from team.receive(worker)
+        for worker in team.workers:
             worker.dismiss()
     finally:
-        for worker in team:
-            worker.bury()
+        for worker in team.workers:
+            worker.end()
+
+
+class _Team:
+    """The driver's workers, and the jobs that are not done."""
+
+    def __init__(self, work: Work, jobs: Iterable[Job], size: int) -> None:
+        self._watch, self._work = work.watch, _pickled(work)
+        self._todo, self._size = deque(jobs), size
+        self._threads = max(1, torch.get_num_threads() // max(1, min(size, len(self._todo))))
+        self._tries, self._failed_starts = Counter[Job](), 0
+        self.workers: list[_Worker] = []
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._todo) or any(worker.job for worker in self.workers)
+
+    def hire(self) -> None:
+        """Start workers until there are enough for the jobs. A replacement gets the number, so the GPU, of the dead."""
+        needed = min(self._size, len(self._todo) + sum(worker.job is not None for worker in self.workers))
+        while len(self.workers) < needed:
+            free = min(set(range(self._size)) - {worker.number for worker in self.workers})
+            self.workers.append(_Worker(free, self._threads))
+
+    def hand_out(self) -> None:
+        for worker in self.workers:
+            if worker.ready and worker.job is None and self._todo:
+                worker.take(self._todo.popleft())
+
+    def wait(self) -> list[_Worker]:
+        """Wait for the first message or death. → the workers that have one."""
+        ready = wait([worker.pipe for worker in self.workers])
+        return [worker for worker in self.workers if worker.pipe in ready]
+
+    def receive(self, worker: _Worker) -> Iterator[Done]:
+        """Handle one message of a worker."""
+        kind, value = worker.receive()
+        if kind == "ready":
+            worker.begin(self._work)
+            self._failed_starts = 0
+        elif kind == "queried" and self._watch is not None and worker.job is not None:
+            self._watch(worker.job, value)
+        elif kind == "done":
+            worker.job = None
+            if isinstance(value, Failure) and value.foreign:
+                worker.end()
+                self.workers.remove(worker)
+            yield value
+        elif kind == "lost":
+            raise BadInput(f"a network in hand cannot be used in another process ({value}); {_INSTEAD}")
+        elif kind == "died":
+            self.workers.remove(worker)
+            yield from self._replace(worker, value)
+
+    def _replace(self, worker: _Worker, how: str) -> Iterator[Failure]:
+        """Put the job of a dead worker back, or give it up after TRIES deaths."""
+        self._failed_starts += not worker.ready
+        if self._failed_starts == TRIES:
+            raise BadInput(
+                f"the workers of --runner processes died before they were ready ({how}). In a script, "
+                "put the call under if __name__ == '__main__':, or use --runner local."
+            )
+        if worker.job is not None:
+            self._tries[worker.job] += 1
+            if self._tries[worker.job] < TRIES:
+                self._todo.appendleft(worker.job)
+            else:
+                yield Failure(worker.job, died(how))
 
 
 def died(how: str) -> str:
-    """What is said of a job that no worker survives."""
+    """The reason of a job that is given up because its workers died."""
     return f"its worker died {TRIES} times ({how}). If memory ran out, give a smaller --batch or fewer workers."
 
 
@@ -99,22 +134,16 @@ _INSTEAD = "name a function that makes it, such as my.module:make, or use --runn
 
 
 def _pickled(work: Work) -> bytes:
-    here = work.resources.device
-    work = work if here.index is None else dataclasses.replace(work, resources=work.resources.on(here.type))
+    device = work.resources.device
+    work = work if device.index is None else dataclasses.replace(work, resources=work.resources.on(device.type))
     try:
         return pickle.dumps(work)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise BadInput(f"a network in hand cannot be sent to another process ({error}); {_INSTEAD}") from error
 
 
-def _speaking(team: Sequence[_Worker]) -> list[_Worker]:
-    """Those that have something to say, or have died; waits for the first."""
-    heard = wait([worker.pipe for worker in team])
-    return [worker for worker in team if worker.pipe in heard]
-
-
 class _Worker:
-    """A process as its driver sees it: the pipe to it, whether it has the work, and the job in its hand."""
+    """A worker process as the driver sees it: its pipe, whether it has the work, and its job."""
 
     def __init__(self, number: int, threads: int) -> None:
         context = _context()
@@ -123,35 +152,36 @@ class _Worker:
         self.pipe, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, number, threads), daemon=True)
         self._process.start()
-        theirs.close()  # so that its death is the end of the pipe
+        theirs.close()  # so that the pipe ends when the worker dies
 
-    def begin(self, said: bytes) -> None:
+    def begin(self, work: bytes) -> None:
         self.ready = True
-        self._send(said)
+        self._send(work)
 
     def take(self, job: Job) -> None:
         self.job = job
         self._send(pickle.dumps(job))
 
-    def _send(self, said: bytes) -> None:
-        with contextlib.suppress(OSError):  # it died meanwhile, and the pipe will say so
-            self.pipe.send_bytes(said)
+    def _send(self, content: bytes) -> None:
+        with contextlib.suppress(OSError):  # it died: the next message of the pipe is its end
+            self.pipe.send_bytes(content)
 
-    def hear(self) -> tuple[str, Any]:
+    def receive(self) -> tuple[str, Any]:
+        """The next message: its kind and its value."""
         try:
-            heard: tuple[str, Any] = pickle.loads(self.pipe.recv_bytes())
+            message: tuple[str, Any] = pickle.loads(self.pipe.recv_bytes())
         except (EOFError, OSError):
-            self._process.join(PATIENCE)  # it is on its way out: let it say how
-            return "died", self.bury()
-        return heard
+            self._process.join(PATIENCE)  # it is ending: wait for its exit code
+            return "died", self.end()
+        return message
 
     def dismiss(self) -> None:
-        """Let it leave by itself: the end of the pipe is the end of its work."""
+        """Let the worker end by itself, which it does when the pipe is closed."""
         self.pipe.close()
         self._process.join(PATIENCE)
 
-    def bury(self) -> str:
-        """End it, if it lives still; → how it ended."""
+    def end(self) -> str:
+        """Kill the process if it still runs. → how it ended."""
         self.pipe.close()
         self._process.kill()
         self._process.join()
@@ -161,7 +191,7 @@ class _Worker:
 
 
 def _context() -> Any:
-    """How processes are started; where there is no fork (Windows), each imports everything itself."""
+    """How processes are started. Without fork (Windows), each imports everything itself."""
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
@@ -171,10 +201,10 @@ def _context() -> Any:
 
 
 def _start_server() -> None:
-    """With Ctrl-C blocked, which it inherits: one that comes while it imports is the driver's alone."""
-    from multiprocessing import forkserver, resource_tracker  # here, for not every system has them
+    """Start the fork server with Ctrl-C blocked: one that comes while it imports is for the driver only."""
+    from multiprocessing import forkserver, resource_tracker  # imported here: Windows lacks them
 
-    resource_tracker.ensure_running()  # first: it would take the block away
+    resource_tracker.ensure_running()  # first: it would remove the block
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         forkserver.ensure_running()
@@ -186,38 +216,38 @@ def _start_server() -> None:
 
 
 def _serve(pipe: Connection, number: int, threads: int) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is sent to all; the driver hears it, and ends us
-    sys.stdout = sys.stderr  # what a network prints must not end up in the driver's result
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all; the driver handles it and ends its workers
+    sys.stdout = sys.stderr  # output of a network must not be mixed into the driver's result
     threading.Thread(target=_leave_with_driver, daemon=True).start()
     torch.set_num_threads(threads)
     _take_gpu(number)
 
-    def say(word: str, value: object = None) -> None:
-        pipe.send_bytes(pickle.dumps((word, value)))
+    def send(kind: str, value: object = None) -> None:
+        pipe.send_bytes(pickle.dumps((kind, value)))
 
-    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the driver wants no more
-        say("ready")
-        said = pipe.recv_bytes()
+    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the driver closed the pipe
+        send("ready")
+        content = pipe.recv_bytes()
         try:
-            work: Work = pickle.loads(said)
+            work: Work = pickle.loads(content)
         except Exception as error:
-            say("lost", f"{type(error).__name__}: {error}")
+            send("lost", f"{type(error).__name__}: {error}")
             return
-        work = dataclasses.replace(work, watch=lambda _, queries: say("asked", queries))
+        work = dataclasses.replace(work, watch=lambda _, queries: send("queried", queries))
         while True:
             job = pickle.loads(pipe.recv_bytes())
-            say("done", work(job))
+            send("done", work(job))
 
 
 def _take_gpu(number: int) -> None:
-    """Of several GPUs this process sees one, each in turn; said before CUDA wakes, or it would wake on all of them."""
+    """Let this process see one GPU, by its number. Set before CUDA starts, which would otherwise use all of them."""
     if count := torch.cuda.device_count():
         seen = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(count)))
         os.environ["CUDA_VISIBLE_DEVICES"] = seen.split(",")[number % count]
 
 
 def _leave_with_driver() -> None:
-    """However the driver ended: a worker without one would work for nobody."""
+    """End this worker when its driver ends, for any reason."""
     driver = multiprocessing.parent_process()
     if driver is not None:
         driver.join()

@@ -1,11 +1,11 @@
-"""What a worker does with a job, wherever it works, and what comes of it.
+"""Work: what a worker of any runner does with a job.
 
-    work = Work(world, batch, images)         work(job)  →  Result, or a Failure that says why
-    runner(work, jobs)                        →  what came of each, in any order: shaped like `map`
+    work = Work(resources, batch, images)     work(job)  →  Result, or a Failure with the reason
+    runner(work, jobs)                        →  Results and Failures in any order
 
-`work` never raises for a job: a network that fails on one sample costs the shard that holds it, and the night goes on.
-It crosses process borders by pickling, as its world does; who watches stays where it is. Workers write nothing: what
-they return is stored by the one process that asked.
+`work` never raises for a job: a network that fails on one sample loses one shard, and the run continues. Work is
+pickled to other processes without its `watch` callback. Workers write nothing; the process that called the runner
+stores what they return.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import torch
 
 from antiadv.core.draws import Draws
 from antiadv.core.engine import Eager
-from antiadv.core.errors import AntiadvError, Unfinished
+from antiadv.core.errors import AntiadvError, Unfinished, first_line
 from antiadv.core.ledger import Ledger
 from antiadv.defences import BARE
 from antiadv.evaluation.cell import Job
@@ -28,17 +28,17 @@ from antiadv.evaluation.judge import predict_repeated
 from antiadv.evaluation.resources import Resources
 from antiadv.evaluation.shard import JUDGE, Result, run_shard
 
-TRIES = 3  # how often a job is begun whose worker dies
-REPEATS_FOR_OWN_SIZE = 0.1  # seconds between two words on a shard in hand
-NAMED = 3  # reasons told at the end
+TRIES = 3  # how often a job is started if its workers die
+WATCH_INTERVAL = 0.1  # seconds between two reports on a running shard
+NAMED = 3  # reasons in the final message
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A job that could not be done: why, in a sentence, and where it was raised.
+    """A job that failed: the reason in a sentence, and the traceback.
 
-    A `foreign` error is none of ours. It may leave a process, or its CUDA, in any state: a worker then makes room for
-    another. `error` is the exception itself, without its frames, which hold images; it stays in its process.
+    A `foreign` error is not an AntiadvError. It may leave a process, or its CUDA, in any state, so the worker is
+    replaced. `error` is the exception without its frames, which hold images. It is not pickled.
     """
 
     job: Job
@@ -52,18 +52,18 @@ class Failure:
 
     def __str__(self) -> str:
         cell = self.job.cell
-        defence = "" if cell.defence == BARE else f" behind {cell.defence}"
+        defence = "" if cell.defence == BARE else f" with {cell.defence}"
         what = f"{cell.attack} on {cell.model}{defence} in {cell.threat}"
         return f"{what}, {name_samples(self.job.ids)} of {cell.data}: {self.sentence}"
 
 
 Done = Result | Failure
-Watch = Callable[[Job, int], None]  # a job in hand, and the queries made for it so far
+Watch = Callable[[Job, int], None]  # called with a running job and its queries so far
 
 
 @dataclass(frozen=True)
 class Work:
-    """See the head of this file. `images` says whether the attacked images are wanted with the records."""
+    """Runs one job when called. With `images`, the attacked images are returned with the records."""
 
     resources: Resources
     batch: int = 256
@@ -72,59 +72,59 @@ class Work:
 
     def __call__(self, job: Job) -> Done:
         try:
-            with torch.inference_mode(False):  # whoever calls may be in it, and there are no gradients inside
+            with torch.inference_mode(False):  # the caller may be in inference mode, which has no gradients
                 engine = self.resources.engine(job.cell.precision, self.batch)
-                result = run_shard(job, self.resources, engine, self._seen(job))
-        except (Exception, SystemExit) as error:  # a network that calls sys.exit has failed, and ends no night
+                result = run_shard(job, self.resources, engine, self._watcher(job))
+        except (Exception, SystemExit) as error:  # a network that calls sys.exit failed, and must not end the run
             trace, foreign = "".join(traceback.format_exception(error)), not isinstance(error, AntiadvError)
             return Failure(job, self._sentence(job, error), trace, foreign, _without_frames(error))
         if self.images:
             return result
-        return dataclasses.replace(result, images=result.images.new_empty(0))  # no view: it would travel as a whole
+        return dataclasses.replace(result, images=result.images.new_empty(0))  # a view would be pickled in full
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "watch": None}
 
-    def _seen(self, job: Job) -> Callable[[Ledger], None] | None:
-        """Tells who watches, ten times a second at most: counting what was asked is not free."""
+    def _watcher(self, job: Job) -> Callable[[Ledger], None] | None:
+        """Calls `watch` at most ten times a second, because adding up the queries takes time."""
         if self.watch is None:
             return None
-        tell, last = self.watch, time.monotonic()
+        watch, last = self.watch, time.monotonic()
 
-        def seen(ledger: Ledger) -> None:
+        def watcher(ledger: Ledger) -> None:
             nonlocal last
-            if time.monotonic() - last > REPEATS_FOR_OWN_SIZE:
+            if time.monotonic() - last > WATCH_INTERVAL:
                 last = time.monotonic()
-                tell(job, int(ledger.queries.sum()))
+                watch(job, int(ledger.queries.sum()))
 
-        return seen
+        return watcher
 
     def _sentence(self, job: Job, error: BaseException) -> str:
-        """Our own errors speak for themselves; of others we say what they are, and on which samples alone they come."""
+        """The message of an AntiadvError. For other errors also the samples that raise by themselves."""
         if isinstance(error, AntiadvError):
-            return f"{str(error).rstrip('.')}."  # some end without a stop, and another sentence follows
-        said = (str(error).strip() or "no message").splitlines()[0].rstrip(".")
-        bad = self._culprits(job)
-        found = f"{type(error).__name__}: {said}"
+            return f"{str(error).rstrip('.')}."  # another sentence follows, so it needs its full stop
+        bad = self._raising_samples(job)
         if 0 < len(bad) < len(job.ids):
-            return f"{found}; shown alone, {name_samples(bad)} raised too. Mend the network, or leave that out."
-        return f"{found}. Mend what raised it; --debug shows where that is."
+            return (
+                f"{first_line(error)}; sent alone, {name_samples(bad)} raised too. "
+                "Fix the network, or leave these samples out."
+            )
+        return f"{first_line(error)}. Fix the cause; --debug shows where it was raised."
 
-    def _culprits(self, job: Job) -> list[int]:
-        """The samples on which the model raises when each is shown to it alone, untouched."""
+    def _raising_samples(self, job: Job) -> list[int]:
+        """The samples whose clean image makes the model raise when it is sent alone."""
         try:
             model = self.resources.defended(job.cell.model, job.cell.defence)
             x, ids = self.resources.data(job.cell.data).images(job.ids), torch.tensor(job.ids)
-        except Exception:  # then it is not the samples
+        except Exception:  # then the samples are not the reason
             return []
         return [i for i, row in zip(job.ids, x.split(1), strict=True) if self._raises(model, row, ids[ids == i], job)]
 
     def _raises(self, model: torch.nn.Module, x: torch.Tensor, i: torch.Tensor, job: Job) -> bool:
-        here = self.resources.device
+        device = self.resources.device
+        draws = Draws.of(job.cell.seed, i.to(device)).fold(JUDGE)
         try:
-            predict_repeated(
-                model, x.to(here), Eager(1), Draws.of(job.cell.seed, i.to(here)).fold(JUDGE), job.cell.looks
-            )
+            predict_repeated(model, x.to(device), Eager(1), draws, job.cell.looks)
         except (Exception, SystemExit):
             return True
         return False
@@ -133,16 +133,16 @@ class Work:
 Runner = Callable[[Work, Iterable[Job]], Iterator[Done]]
 
 
-def complaint(failures: Sequence[Failure], shards: int) -> Unfinished:
-    """What is said at the end of a run that had these failures: each reason once, with the first shard it came with."""
+def unfinished(failures: Sequence[Failure], shards: int) -> Unfinished:
+    """The error at the end of a run with failures. It names each reason once, with the first shard that had it."""
     cells = len({failure.job.cell for failure in failures})
     where = f", of {cells} cells," if cells > 1 else ""
     kept = "; the others are stored" if len(failures) < shards else ""
     first = list({failure.sentence: failure for failure in reversed(failures)}.values())[::-1]
     more = f" And {len(first) - NAMED} other reasons." if len(first) > NAMED else ""
     error = Unfinished(
-        f"{len(failures)} of {shards} shards{where} could not be done{kept}. {' '.join(map(str, first[:NAMED]))}{more} "
-        "Then run the same command, or call, again: it does what is missing."
+        f"{len(failures)} of {shards} shards{where} failed{kept}. {' '.join(map(str, first[:NAMED]))}{more} "
+        "Then run the same command, or call, again: it runs what is missing."
     )
     for failure in first[:NAMED]:
         error.add_note(failure.trace)
@@ -151,7 +151,7 @@ def complaint(failures: Sequence[Failure], shards: int) -> Unfinished:
 
 
 def _without_frames(error: BaseException) -> BaseException:
-    """The same error and those that led to it, without what their frames hold."""
+    """The same error and its causes, without their frames, which would keep images in memory."""
     link: BaseException | None = error
     while link is not None and link.__traceback__ is not None:
         link.__traceback__ = None

@@ -1,1 +1,1 @@
-"""Renderers: the same table as Markdown, HTML, LaTeX or CSV."""
+"""One renderer per format: terminal, Markdown, HTML, LaTeX and CSV. Escaping of foreign names happens here."""

@@ -1,11 +1,11 @@
-"""The shortest way to a hyperplane on CUDA: all of Newton's method in one kernel, each row by itself.
+"""The shortest way to a hyperplane on CUDA: Newton's method in one kernel, one program per row.
 
-    way(t, w, c, p)    →  d, as `projections.to_plane` has it, of rows [N, D] in float32
+    way(t, w, c, p)    →  d as from `projections.to_plane`, for rows [N, D] in float32
 
-Between two passes of an attack a GPU waits for its host, and the plain way is some sixty operations and a question to
-the device. This is one, in Triton, which PyTorch's CUDA builds bring along: importing this file asks for it.
+The plain version is about sixty operations and one wait for the device, while the GPU is idle. Importing this file
+needs Triton, which comes with PyTorch's CUDA builds.
 
-Cost:       no query; three readings of every row, and one more for each round of Newton's method.
+Cost:       no query. Every row is read three times, and once more for each round of Newton's method.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-BLOCK = 4096  # numbers of a row at once
+BLOCK = 4096  # values of a row at a time
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _read(t_at, w_at, at, largest, size: tl.constexpr, flat: tl.constexpr, block: tl.constexpr):  # type: ignore[no-untyped-def]
-    """w as turned, |w|, the room and v of `block` coordinates from `at` on: nothing beyond the row."""
+    """w with its sign, |w|, the room and v of `block` coordinates from `at` on; 0 beyond the end of the row."""
     there = at + tl.arange(0, block)
     w = tl.load(w_at + there, there < size, 0.0) / largest
     t = tl.load(t_at + there, there < size, 0.0)
@@ -33,7 +33,7 @@ def _read(t_at, w_at, at, largest, size: tl.constexpr, flat: tl.constexpr, block
 def _climb(t_at, w_at, c_at, d_at, size: tl.constexpr, flat: tl.constexpr, block: tl.constexpr):  # type: ignore[no-untyped-def]
     row = tl.program_id(0).to(tl.int64)
     t_at, w_at, d_at = t_at + row * size, w_at + row * size, d_at + row * size
-    largest = 1.1754943508222875e-38  # the least normal number: one digit fewer, and Triton takes it for a double
+    largest = 1.1754943508222875e-38  # the smallest normal float32; with one digit fewer Triton reads a double
     for at in range(0, size, block):
         there = at + tl.arange(0, block)
         largest = tl.maximum(largest, tl.max(tl.abs(tl.load(w_at + there, there < size, 0.0)), 0))
@@ -45,7 +45,7 @@ def _climb(t_at, w_at, c_at, d_at, size: tl.constexpr, flat: tl.constexpr, block
     for at in range(0, size, block):
         w, u, room, v = _read(t_at, w_at, at, largest, size, flat, block)
         most += tl.sum(u * room, 0)
-    lam, climbs = 0.0, most > c  # else the corner of the box falls short
+    lam, climbs = 0.0, most > c  # else the corner of the box does not reach c
     while climbs:
         held, rate = 0.0, 0.0
         for at in range(0, size, block):
@@ -66,6 +66,6 @@ def _climb(t_at, w_at, c_at, d_at, size: tl.constexpr, flat: tl.constexpr, block
 def way(t: Tensor, w: Tensor, c: Tensor, p: float) -> Tensor:
     t, w, c = t.contiguous(), w.contiguous(), c.contiguous()
     d = torch.empty_like(w)
-    with torch.cuda.device(t.device):  # Triton starts on the current one
+    with torch.cuda.device(t.device):  # Triton launches on the current device
         _climb[(len(t),)](t, w, c, d, t.shape[1], p != 2, BLOCK)
     return d

@@ -1,17 +1,17 @@
-"""AutoAttack: four attacks of different kinds, without a knob (Croce and Hein, ICML 2020, arXiv:2003.01690).
+"""AutoAttack: four attacks of different kinds without hyper-parameters (Croce and Hein, ICML 2020, arXiv:2003.01690).
 
     standard   apgd:loss=ce → apgd:loss=dlr,targets=9 → fab:targets=9 → square
     plus       apgd:loss=ce → apgd:loss=dlr → fab, five starts each → square → apgd:loss=dlr,targets=9 → fab:targets=9
-    rand       apgd:loss=ce,eot=20 → apgd:loss=dlr,eot=20                        for classifiers that roll dice
+    rand       apgd:loss=ce,eot=20 → apgd:loss=dlr,eot=20                        for randomised classifiers
 
-A `Cascade`: each stage sees the samples that those before could not break. The individual mode, every attack on
-every sample and the worst case of each, is made of one cell for each of `stages(version)`.
+It is a `Cascade`: each stage runs on the samples that earlier stages did not break. For the individual mode (every
+attack on every sample, then the worst case) run one cell for each of `stages(version)`.
 
-Cost:       as the stages and the cascade say. A sample that withstands all of standard is asked about
-            101 + 1 + 910 + 1 + 1,801 + 1 + 5,001 = 7,816 times with ten classes.
-Departures: those of the stages. No seed is shared between stages. Whether the classifier is randomised, returns
-            probabilities or masks its gradients is not looked at here: the door and the report do that. Kept from their
-            code: between the stages of rand one draw says who goes on; through `eot` the majority does (`cascade`).
+Cost:       that of the stages and the cascade. With ten classes, a sample that is not broken costs
+            101 + 1 + 910 + 1 + 1,801 + 1 + 5,001 = 7,816 queries in `standard`.
+Departures: those of the stages. Stages share no seed. The attack does not check whether the classifier is randomised,
+            returns probabilities or masks its gradients; validation and the report do. As in the authors' code, one
+            draw decides between the stages of `rand` which samples go on; with `eot` the majority does (`cascade`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from antiadv.core.threat import Access, Threat
 
 Version = Literal["standard", "plus", "rand"]
 
-EDITION = 1  # raised by whoever changes the lists below; the stages raise their own
+EDITION = 1  # raise it when the lists below change; stages have editions of their own
 APGD_T, FAB_T = APGD(loss="dlr", targets=9), FAB(targets=9)
 VERSIONS: dict[Version, tuple[Attack, ...]] = {
     "standard": (APGD(), APGD_T, FAB_T, Square()),
@@ -43,7 +43,7 @@ VERSIONS: dict[Version, tuple[Attack, ...]] = {
 
 
 def stages(version: Version = "standard") -> tuple[Attack, ...]:
-    """The attacks of a version, in their order.
+    """The attacks of a version, in order.
 
     >>> from antiadv.core.spec import text
     >>> [text(stage) for stage in stages()]
@@ -54,7 +54,7 @@ def stages(version: Version = "standard") -> tuple[Attack, ...]:
 
 @dataclass(frozen=True)
 class Autoattack:
-    """`autoattack:version=plus`; what it is made of is `stages(version)`."""
+    """`autoattack:version=plus` runs `stages("plus")`."""
 
     version: Version = "standard"
 
@@ -71,7 +71,7 @@ class Autoattack:
 
     @property
     def edition(self) -> int:
-        """Rises with that of the cascade and of any stage, since the key of a cell knows the version's name alone."""
+        """Rises with the cascade's and with any stage's, because a cell's key holds only the name of the version."""
         return EDITION + sum(part.edition - 1 for part in (self.cascade, *stages(self.version)))
 
     def least_queries(self, threat: Threat) -> int:

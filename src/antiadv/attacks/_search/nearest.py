@@ -1,15 +1,14 @@
-"""The closest fooling image so far, for each sample: what every attack on labels keeps, and how it finds the boundary.
+"""How a label-based attack asks, starts and finds the boundary. It keeps the closest fooling image of each sample.
 
-    ask(rows, z)       which of them fool; the closest is kept                                             (1)
+    ask(rows, z)       which of z fool; the closest is kept                                                (1)
     start              x itself, then noise until it fools                                                 (2)
-    bisect             z ← the last fooling point on the way from z to x, found by halving an interval     (3)
+    bisect             z ← the last fooling point on the way from z to x, by halving an interval           (3)
     the way to x       L2: z_a = x + a(z − x).  Linf: z_a = the nearest point to z with |z_a − x|_∞ ≤ a|z − x|_∞
 
-A sample goes on while it can pay and has no fooling image in the ball; without a radius, while it can pay. What is not
-asked does not fool, so an attack may ask for all its samples and needs no budget of its own: it cannot be overrun.
+Samples that no longer go on (`Closest.going`) are not asked about, and count as not fooled. So an attack may ask for
+all its samples and cannot exceed the budget.
 
-Cost:       `start` one query for x and one a try, `tries` at most. `bisect` ⌈log₂(1/tolerance)⌉, whatever the
-            model answers, and never more than 30.
+Cost:       `start` one query for x and one per try, at most `tries`. `bisect` ⌈log₂(1/tolerance)⌉, at most 30.
 """
 
 from __future__ import annotations
@@ -20,39 +19,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from antiadv.attacks.closest import Closest, taken
-from antiadv.core.ball import Ball, per_row
+from antiadv.attacks._search.closest import Closest, taken
+from antiadv.core.ball import per_row
 from antiadv.core.draws import Draws
-from antiadv.core.oracle import Oracle
 
-COARSE = 4  # kinds of noise a start is looked for in: pixels, then blocks of side 2, 4 and 8
+COARSE = 4  # kinds of noise for a start: single pixels, then blocks of side 2, 4 and 8
 HALVINGS = 30  # of an interval at most: beyond that float32 images do not change
 
 
-class Nearest:
-    """`Closest`, and how an attack on labels asks, starts and finds the boundary."""
-
-    def __init__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball) -> None:
-        self.oracle, self.x, self.ball = oracle, x, ball
-        self._y, self._closest = y, Closest(oracle, x, y, ball)
-
-    @property
-    def z(self) -> Tensor:
-        """The closest fooling images; x where there is none."""
-        return self._closest.z
-
-    @property
-    def distance(self) -> Tensor:
-        """How far they are; infinite where nothing fooled yet."""
-        return self._closest.distance
-
-    def settled(self) -> Tensor:
-        """The images to return, once no more are asked."""
-        return self._closest.settled()
-
-    def going(self, rows: Tensor) -> Tensor:
-        """Which of these rows go on."""
-        return self._closest.going(rows)
+class Nearest(Closest):
+    """The closest fooling images, found by asking for labels."""
 
     def ask(self, rows: Tensor, z: Tensor) -> Tensor:
         """(1): which of z fool, one for each row."""
@@ -61,25 +37,25 @@ class Nearest:
         if len(on) < len(rows):
             rows, z = rows[on], z[on]
         far = self.ball.distance(taken(self.x, rows), z)
-        fools = self._closest.checked(rows, z, self.oracle.fooled(self.oracle[rows].labels(z), self._y[rows]), far)
-        self._closest.keep(rows, z, fools, far)
+        fools = self.checked(rows, z, self.oracle.fooled(self.oracle[rows].labels(z), self.y[rows]), far)
+        self.keep(rows, z, fools, far)
         fooled[on] = fools
         return fooled
 
     def ask_many(self, rows: Tensor, z: Tensor, asked: Tensor) -> Tensor:
-        """(1) for k candidates a row, z `[M·k, …]` row by row, of which those marked in `asked` `[M, k]` are asked."""
+        """(1) for k candidates per row, z `[M·k, …]` row by row. Only those marked in `asked` `[M, k]` are sent."""
         each = rows.repeat_interleave(asked.shape[1])[asked.flatten()]  # as often as the row pays
         s = self.oracle[each].labels(z if len(each) == len(z) else z[asked.flatten()])
         fooled = torch.zeros_like(asked)
-        fooled[asked] = self.oracle.fooled(s, self._y[each])
+        fooled[asked] = self.oracle.fooled(s, self.y[each])
         far = self.ball.distance(self.x[rows].repeat_interleave(asked.shape[1], 0), z).view_as(asked)
         closest, which = far.masked_fill(~fooled, math.inf).min(1)
         z = z.view(*asked.shape, *z.shape[1:])[torch.arange(len(rows), device=rows.device), which]
-        self._closest.keep(rows, z, self._closest.checked(rows, z, closest < math.inf, closest), closest)
+        self.keep(rows, z, self.checked(rows, z, closest < math.inf, closest), closest)
         return fooled
 
     def start(self, draws: Draws, tries: int) -> Tensor:
-        """(2); → the rows that have a fooling image, in `z`, and go on."""
+        """(2). Returns the rows that have a fooling image, which is in `z`."""
         every = torch.arange(len(self.x), device=self.x.device)
         self.ask(every, self.x)
         for t in range(tries):
@@ -90,7 +66,7 @@ class Nearest:
         return every[self.distance < math.inf]
 
     def bisect(self, rows: Tensor, z: Tensor, tolerance: Tensor | float) -> Tensor:
-        """(3): z fools; the tolerance is a share of the way from z to x, for each row."""
+        """(3), for z that fools. The tolerance is a share of the way from z to x, for each row."""
         x, length = self.x[rows], self.ball.distance(self.x[rows], z)
         low, high = torch.zeros_like(length), torch.ones_like(length)
         narrow = torch.as_tensor(tolerance, dtype=high.dtype, device=high.device).expand_as(high)
@@ -112,7 +88,7 @@ class Nearest:
 
 
 def _noise(draws: Draws, x: Tensor, halvings: int) -> Tensor:
-    """Uniform noise, `[M, …]` like x; for images, at a resolution halved so often and enlarged in blocks."""
+    """Uniform noise like x. For images, at a resolution halved `halvings` times and enlarged in blocks."""
     if x.ndim != 4 or halvings == 0:
         return draws.uniform(*x.shape[1:]).to(x)
     side = 2**halvings

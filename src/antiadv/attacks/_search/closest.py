@@ -1,11 +1,13 @@
-"""The closest fooling image so far, for each sample: what attacks that minimise the distance keep.
+"""The closest fooling image of each sample so far: what attacks that minimise the distance keep.
 
-    offer(rows, z, labels)    keep z where it fools and is closer;  → which of the rows go on
-    going(rows)               solvent, and with no fooling image in the ball; without a radius, while solvent
-    settled()                 the images to return: without a radius, closest of those that fool to the last digit
+    keep(rows, z, fooled, distance)    keep z where it fools and is closer
+    going(rows)                        which samples go on: those that can pay and have no fooling image in the ball
+    settled()                          the images to return
 
-By rows, in order and each once, for those who ask about some samples now and others then; where all go on together,
-`Survivors` do it.
+Use `Closest` if a step asks about some of the samples only, and `Survivors` if it asks about all. `rows` are places in
+the batch, in order, each at most once. Without a radius (ε = ∞) a sample goes on while it can pay.
+
+Cost:       no query.
 """
 
 from __future__ import annotations
@@ -18,11 +20,11 @@ from torch import Tensor
 from antiadv.core.ball import Ball, per_row
 from antiadv.core.oracle import Oracle
 
-FORMER, APART = 8, 0.99  # images kept before the closest, of each sample, and how much closer one is than that before
+FORMER, APART = 8, 0.99  # earlier images kept for each sample, and how much closer each is than the one before
 
 
 class Closest:
-    """`z` holds the images to return, `distance` how far they are: infinite, and z = x, where nothing fooled yet."""
+    """`z` holds the images to return and `distance` their distances: z = x and ∞ where nothing fooled yet."""
 
     def __init__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball) -> None:
         self.oracle, self.x, self.y, self.ball = oracle, x, y, ball
@@ -32,7 +34,7 @@ class Closest:
         remembers = ball.eps == math.inf and oracle.needs_confirmation
         self._former = x.new_empty(FORMER, *x.shape) if remembers else None
         self._count = torch.zeros(len(x), dtype=torch.int64, device=x.device)  # of former images
-        self._last = torch.full_like(self.distance, math.inf)  # how far the last of them is
+        self._last = torch.full_like(self.distance, math.inf)  # the distance of the last of them
         oracle.hold(self)
 
     def found(self) -> Tensor:
@@ -46,14 +48,8 @@ class Closest:
         rows = torch.arange(len(self.x), device=self.x.device)
         return rows[self.going(rows)]
 
-    def offer(self, rows: Tensor, z: Tensor, labels: Tensor) -> Tensor:
-        """`labels` are those that the oracle gave for z."""
-        distance = self.ball.distance(self.x[rows], z)
-        self.keep(rows, z, self.checked(rows, z, self.oracle.fooled(labels, self.y[rows]), distance), distance)
-        return self.going(rows)
-
     def checked(self, rows: Tensor, z: Tensor, fooled: Tensor, distance: Tensor) -> Tensor:
-        """`fooled`, less those that would end the search and do not fool to the last digit (`Oracle.exactly`)."""
+        """`fooled`, without the images that would end a search and that the judge rejects (`Oracle.confirm`)."""
         if self.ball.eps == math.inf:
             return fooled
         ends = (fooled & (distance <= self._enough)).nonzero().squeeze(1)
@@ -61,11 +57,10 @@ class Closest:
         return fooled if s is None else fooled.index_copy(0, ends, self.oracle.fooled(s, self.y[rows[ends]]))
 
     def keep(self, rows: Tensor, z: Tensor, fooled: Tensor, distance: Tensor) -> None:
-        closer = fooled & (distance < self.distance[rows])
+        before = self.distance[rows]
+        closer = fooled & (distance < before)
         if self._former is not None:
-            replaced = rows[
-                closer & (self.distance[rows] < math.inf) & (self.distance[rows] <= APART * self._last[rows])
-            ]
+            replaced = rows[closer & (before < math.inf) & (before <= APART * self._last[rows])]
             self._former[self._count[replaced] % FORMER, replaced] = self.z[replaced]
             self._last[replaced] = self.distance[replaced]
             self._count[replaced] += 1
@@ -74,11 +69,14 @@ class Closest:
             self.z = kept
         else:
             self.z[rows] = kept
-        self.distance[rows] = torch.where(closer, distance, self.distance[rows])
+        self.distance[rows] = torch.where(closer, distance, before)
 
     def settled(self) -> Tensor:
-        """Without a radius a search ends as close as its engine can tell, which may be too close for the judge: go back
-        over the images kept before, all of which were sent."""
+        """The images to return, once no more queries are made.
+
+        Without a radius a search in low precision may end too close to the boundary for the judge. Then go back to
+        the latest former image that the judge confirms.
+        """
         if self._former is None:
             return self.z
         z, rows = self.z.clone(), (self.distance < math.inf).nonzero().squeeze(1)
@@ -93,20 +91,20 @@ class Closest:
 
 
 def taken(t: Tensor, rows: Tensor) -> Tensor:
-    """These rows of t, in order and each once: t itself where that is all of them, which moves no image."""
+    """These rows of t. If they are all rows, t itself, which copies nothing."""
     return t if len(rows) == len(t) else t[rows]
 
 
 def enough(ball: Ball) -> float:
-    """The distance at which a search may end: the radius, or nothing without one."""
+    """The distance at which a search may end: the radius, or 0 without one."""
     return 0.0 if ball.eps == math.inf else ball.reach
 
 
 def solvent(oracle: Oracle, rows: Tensor) -> Tensor:
-    """Which of these rows of the oracle can pay for a query."""
+    """Which of these samples can pay for a query."""
     if oracle.threat.queries is None:
         return torch.ones_like(rows, dtype=torch.bool)
     able = oracle.left() > 0
-    if able.all():  # the host knows it of all samples, and need not ask the device which are meant
+    if able.all():  # known on the CPU, so the rows need not be copied from the device
         return torch.ones_like(rows, dtype=torch.bool)
     return able[rows.cpu()].to(rows.device)

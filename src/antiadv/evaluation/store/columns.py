@@ -1,8 +1,8 @@
-"""Records by column, as the store writes them: what repeats itself is said once.
+"""Records by column, as the store writes them. Repeated values are written once.
 
 columns_of(records)        ⇄  records_of(columns, count)
 packed(columns)            ⇄  unpacked(columns, count)
-check(columns, count)         what a stranger may have written is refused: other types, lengths, samples out of order
+check(columns, count)         refuses wrong types, lengths and orders, since a file may come from anywhere
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _MOST = dict.fromkeys((name for name in _MEASURED if name != "distance"), 1 + 1e
 
 
 def packed(columns: Columns) -> Columns:
-    """The same facts, shorter: an unbroken run of samples as its first, a column of one value as that value, and null
-    wherever a column says what the one it is likely to repeat says."""
+    """The same columns, shorter: consecutive samples as the first one, a constant column as its value, and null where a
+    column repeats a related one (`_LIKE`)."""
     short: Columns = {}
     for name, values in columns.items():
         like = columns.get(_LIKE.get(name, ""))
@@ -42,28 +42,28 @@ def packed(columns: Columns) -> Columns:
 
 
 def unpacked(columns: Columns, count: int) -> Columns:
-    whole: Columns = {}
+    full: Columns = {}
     for name, values in columns.items():
-        like = whole.get(_LIKE.get(name, ""))
+        like = full.get(_LIKE.get(name, ""))
         if name == "sample" and not isinstance(values, list):
-            whole[name] = list(range(values, values + count))
+            full[name] = list(range(values, values + count))
         elif not isinstance(values, list):
-            whole[name] = like if values is None else [values] * count
+            full[name] = like if values is None else [values] * count
         elif like is not None:
-            whole[name] = [w if v is None else v for v, w in zip(values, like, strict=True)]
+            full[name] = [w if v is None else v for v, w in zip(values, like, strict=True)]
         else:
-            whole[name] = values
-    return whole
+            full[name] = values
+    return full
 
 
 def check(columns: Columns, count: int) -> None:
-    """Whether unpacked columns hold what records hold: whole numbers, and finite ones where a part is measured."""
+    """Check unpacked columns: whole numbers, finite ones where a value is measured, samples in order."""
     if columns.keys() != {*COLUMNS} or not all(isinstance(v, list) and len(v) == count for v in columns.values()):
-        raise ValueError("its columns are not those of records, or not of one length")
+        raise ValueError("its columns are not those of records, or differ in length")
     for name, values in columns.items():
         kinds, most = ({int, float}, _MOST.get(name, math.inf)) if name in _MEASURED else ({int}, WHOLE)
         if not {*map(type, values)} <= kinds or not all(map(math.isfinite, values)):
-            raise ValueError(f"its column {name} holds something else than numbers")
+            raise ValueError(f"its column {name} holds values that are not numbers")
         if min(values) < (name == "draws") or max(values) > most:
             raise ValueError(f"its column {name} goes from {min(values)} to {max(values)}"[:200])
     if any(a >= b for a, b in itertools.pairwise(columns["sample"])):
@@ -78,7 +78,7 @@ _FILL = [getattr(Record, name).__set__ for name in COLUMNS]
 
 
 def records_of(columns: Columns, count: int) -> list[Record]:
-    """Filled column by column: to call a frozen class a million times takes twice as long."""
+    """Records, filled column by column: calling a frozen dataclass a million times takes twice as long."""
     records = [Record.__new__(Record) for _ in range(count)]
     for fill, values in zip(_FILL, columns.values(), strict=True):
         for record, value in zip(records, values, strict=True):

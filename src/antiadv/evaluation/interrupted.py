@@ -1,8 +1,8 @@
-"""What is kept of an attack that failed in the middle: the images found before, judged if the classifier answers again.
+"""After an attack failed in the middle: judge the images that it found before, if the classifier answers again.
 
-Remembered(attack, held)     the attack; what it returns is held too, for the judge's own look may fail
-Kept(attack, images)         an attack that asks nothing, and returns these images: the judge looks at them
-settle(…)                    the records and the receipt of that look, with what the search spent before
+Remembered(attack, held)     the attack; its images are kept, in case the judge's own queries fail
+Kept(attack, images)         stands in for the attack: returns these images and asks nothing
+with_cost(…)                 the records and the receipt of that judgement, with the cost of the search before it
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from antiadv.evaluation.cell import Receipt, Record
 
 @dataclass(frozen=True)
 class _InPlaceOf:
-    """Declares what another attack declares."""
+    """Has the declarations of another attack."""
 
     attack: Attack
 
@@ -54,7 +54,7 @@ class Remembered(_InPlaceOf):
 
     def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
         z = self.attack(oracle, x, y, ball, draws)
-        if isinstance(z, Tensor) and z.shape == x.shape:  # the judge says so of any other
+        if isinstance(z, Tensor) and z.shape == x.shape:  # the judge refuses anything else
             self.held.returned.append((oracle.places, z))
         return z
 
@@ -67,10 +67,10 @@ class Kept(_InPlaceOf):
         return self.images[oracle.places.to(x.device)]
 
 
-def settle(
+def with_cost(
     records: Sequence[Record], receipt: Receipt, ledgers: Sequence[Ledger], meters: Sequence[Meter]
 ) -> tuple[list[Record], Receipt]:
-    """Of several ledgers the last one that a sample paid in counts, as it does where nothing fails."""
+    """Records and receipt with what the search spent. For each sample the last ledger with queries counts."""
     spent = torch.zeros(3, len(records), dtype=torch.int64)
     for ledger in ledgers:
         paid = torch.stack([ledger.queries, ledger.gradients, ledger.zeros])
@@ -82,10 +82,10 @@ def settle(
     return facts, replace(receipt, seconds=seconds, forwards=forwards, backwards=backwards)
 
 
-def says(error: BaseException, unknown: int, samples: int) -> str:
-    broken = f"{samples - unknown} of {samples} samples were broken before, and are kept with this error; "
+def message(error: BaseException, unknown: int, samples: int) -> str:
+    broken = f"{samples - unknown} of {samples} samples were broken before and are kept with this error; "
     rest = "nothing is known of the others" if unknown < samples else f"nothing is known of the {samples} samples"
     return (
-        f"the attack could not go on: the classifier, or the attack itself, raised {first_line(error)}; "
-        f"{broken if unknown < samples else ''}{rest}. Mend what raised it, and attack again."
+        f"the attack could not go on: the classifier or the attack raised {first_line(error)}; "
+        f"{broken if unknown < samples else ''}{rest}. Fix the cause and attack again."
     )

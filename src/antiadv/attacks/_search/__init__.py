@@ -1,0 +1,1 @@
+"""What searches share: the samples still under attack, the closest fooling images, projections onto planes."""

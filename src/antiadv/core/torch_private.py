@@ -1,0 +1,85 @@
+"""Private parts of torch that this library uses, all in one place. Tested with torch 2.11 to 2.13.
+
+A new version of torch may change any of these without notice. What is used, and by which module:
+
+    torch.cuda.jiterator._create_jit_fn      core/draws_cuda.py       falls back to plain operations
+    Tensor._version                          core/validation.py
+    torch._dynamo, torch._functorch          engine/optimise.py, engine/switches.py: only where a network is compiled
+    nn.Module._modules, ._parameters         engine/optimise.py, engine/rewrites
+    nn.Conv2d._conv_forward                  engine/rewrites
+
+`torch._foreach_*` in `train/step.py` is private in name only: the documentation of torch lists these functions.
+"""
+
+from __future__ import annotations
+
+import copy
+import types
+from collections.abc import Callable, KeysView
+from typing import Any, TypeVar
+
+from torch import Tensor, nn
+
+ConvForward = Callable[[Any, Tensor, Tensor, Tensor | None], Tensor]
+M = TypeVar("M", bound=nn.Module)
+
+
+def cuda_kernel(code: str, **scalars: int) -> Callable[..., Tensor]:
+    """An elementwise CUDA kernel, compiled from C++ source at its first call."""
+    from torch.cuda.jiterator import _create_jit_fn
+
+    return _create_jit_fn(code, **scalars)
+
+
+def times_written(x: Tensor) -> int:
+    """How often a tensor was written into. Torch does not count it for tensors made in inference mode: 0."""
+    return 0 if x.is_inference() else x._version
+
+
+def compiler_configs() -> tuple[Any, Any]:
+    """The settings of dynamo and of functorch. Importing them takes as long as importing the rest of torch."""
+    import torch._dynamo.config as dynamo
+    import torch._functorch.config as functorch
+
+    return dynamo, functorch
+
+
+def mark_batch_dynamic(x: Tensor) -> None:
+    """Compile one piece of code for any number of images, not one for each number."""
+    from torch._dynamo.decorators import maybe_mark_dynamic
+
+    maybe_mark_dynamic(x, 0)
+
+
+def is_compiler_error(error: Exception) -> bool:
+    from torch._dynamo.exc import TorchDynamoException
+
+    return isinstance(error, TorchDynamoException)
+
+
+def parameter_names(m: nn.Module) -> KeysView[str]:
+    """The names of the parameters that a module has itself, those that are None included."""
+    return m._parameters.keys()
+
+
+def shallow_copy(m: M) -> M:
+    """A copy that shares its parts with the module: replacing a part of the copy leaves the module alone."""
+    twin = copy.copy(m)
+    twin._modules = dict(m._modules)
+    return twin
+
+
+def has_plain_conv(m: nn.Conv2d) -> bool:
+    """Whether this class computes its convolution as torch's own class does."""
+    return type(m)._conv_forward is nn.Conv2d._conv_forward
+
+
+def replace_conv(m: nn.Conv2d, forward: ConvForward) -> None:
+    """Let this module compute its convolution as forward(module, images, weight, bias)."""
+    m._conv_forward = types.MethodType(forward, m)  # type: ignore[method-assign]
+
+
+def plain_conv(m: nn.Conv2d, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """The convolution of torch's own class."""
+    y: Tensor = nn.Conv2d._conv_forward(m, x, weight, bias)
+    return y

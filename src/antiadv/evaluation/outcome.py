@@ -1,0 +1,170 @@
+"""`attack`: attack a batch of images in hand. Returns an `Outcome`; nothing is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from antiadv import attacks
+from antiadv.core.attack import Attack, check_attack, check_kind, least_queries, never_ran
+from antiadv.core.ball import Ball
+from antiadv.core.engine import Engine
+from antiadv.core.errors import AntiadvError, BadInput, Interrupted
+from antiadv.core.held import holding
+from antiadv.core.ledger import Ledger
+from antiadv.core.threat import Access, Threat
+from antiadv.core.validation import check_float
+from antiadv.engine.fast import engine
+from antiadv.engine.meter import Meter, tallied
+from antiadv.evaluation.cell import LOOKS, Receipt, Record
+from antiadv.evaluation.interrupted import Kept, Remembered, message, with_cost
+from antiadv.evaluation.judge import idle
+from antiadv.evaluation.shard import attack_and_judge
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of an attack on a batch: the images, one record for each, and the cost.
+
+    `queries` of a record counts the attack's queries. `judge_queries` counts the images that the judge sent to the
+    model in addition.
+    """
+
+    images: Tensor
+    records: list[Record]
+    threat: Threat
+    receipt: Receipt
+    attack: Attack
+
+    @property
+    def fooled(self) -> Tensor:
+        """Which samples were broken: classified wrongly, or as the target, inside the ball."""
+        distance = torch.tensor([r.distance for r in self.records])
+        hit = [(r.attacked == r.label) == self.threat.targeted for r in self.records]
+        return (distance <= self.threat.ball.reach) & torch.tensor(hit, dtype=torch.bool)
+
+    @property
+    def judge_queries(self) -> int:
+        """How many images the judge sent to the model, in addition to the queries of the attack."""
+        return self.receipt.judge_queries or 0
+
+    @property
+    def not_attacked(self) -> Tensor:
+        """Which samples could have been broken but were not attacked, because the budget was too small."""
+        return torch.tensor(idle(self.records, self.attack, self.threat), dtype=torch.bool)
+
+    @property
+    def least_queries(self) -> int:
+        """The smallest budget with which this attack tries anything."""
+        return least_queries(self.attack, self.threat)
+
+    @property
+    def robust_accuracy(self) -> float:
+        """The share of samples that the attack did not break. Samples wrong without an attack count as broken.
+
+        Raises `BadInput` where samples were not attacked.
+        """
+        if not self.records:
+            raise BadInput("no samples were attacked, so there is no robust accuracy. Pass at least one image.")
+        if lost := int(self.not_attacked.sum()):
+            raise BadInput(
+                f"{lost} of {len(self.records)} samples were not attacked, so there is no robust accuracy: "
+                f"{never_ran(self.attack, self.threat)}."
+            )
+        return 1 - self.fooled.double().mean().item()
+
+
+def attack(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    attack: Attack | str,
+    ball: Ball,
+    *,
+    queries: int | None = None,
+    access: Access | None = None,
+    targeted: bool = False,
+    seed: int = 0,
+    ids: Tensor | None = None,
+    batch: int = 256,
+    precision: str = "float32",
+    compiled: bool = False,
+    looks: int = LOOKS,
+) -> Outcome:
+    """Attack a batch of images. `attack` is an attack or its spec, such as `"pgd:steps=40"`.
+
+    `queries` is the budget per sample, `access` the access level (by default the one that the attack needs). With
+    `targeted`, y holds the classes to reach. `ids` are the numbers of the samples, which key their random numbers (by
+    default 0, 1, …). `batch` images pass through the network at once. The search runs in `precision` (`tf32` is faster
+    on a GPU, `mixed` on any device), with the network `compiled` if asked, which takes about half a minute. The judge
+    uses float32 and the network as it is. It asks a randomised defence `looks` times; the majority counts.
+
+    If the classifier raises, `Interrupted` is raised. It holds the images found so far and the `Outcome` of the samples
+    that are broken already.
+
+    >>> import antiadv
+    >>> net, images = antiadv.models.load("compact:trades"), antiadv.data.load("cifar10:test")
+    >>> x, y = images.images(range(8)), images.labels(range(8))
+    >>> outcome = antiadv.attack(net, x, y, "pgd:steps=10", antiadv.Linf(8 / 255))
+    >>> outcome.robust_accuracy, outcome.fooled.tolist()
+    (0.5, [False, False, False, True, True, False, True, True])
+    """
+    check_float(x)
+    chosen = attacks.parse(attack) if isinstance(attack, str) else attack
+    check_kind(chosen)
+    threat = Threat(ball, chosen.access if access is None else access, queries, targeted)
+    ids = torch.arange(len(x)) if ids is None else ids
+    run = _Run(model, chosen, threat, x, y, ids, seed, engine(x.device, batch, precision, compiled), looks)
+    check_attack(chosen, threat)
+    with torch.inference_mode(False):  # the caller may be in inference mode, which has no gradients
+        return run.with_rescue()
+
+
+@dataclass(frozen=True)
+class _Run:
+    """The arguments of one call of `attack`."""
+
+    model: nn.Module
+    attack: Attack
+    threat: Threat
+    x: Tensor
+    y: Tensor
+    ids: Tensor
+    seed: int
+    engine: Engine
+    looks: int
+
+    def with_rescue(self) -> Outcome:
+        """Run the attack. If the classifier raises, judge what was found before."""
+        with holding() as held, tallied() as meters:
+            try:
+                return self._outcome(Remembered(self.attack, held))
+            except AntiadvError:
+                raise
+            except Exception as error:
+                images = held.images(self.x.detach().clamp(0, 1))
+                outcome = _broken_so_far(lambda: self._outcome(Kept(self.attack, images)), held.ledgers, meters)
+                known = set() if outcome is None else {r.sample for r in outcome.records}
+                unknown = [i for i in self.ids.tolist() if i not in known]
+                raise Interrupted(message(error, len(unknown), len(self.x)), images, outcome, unknown) from error
+
+    def _outcome(self, attack: Attack) -> Outcome:
+        z, records, receipt = attack_and_judge(
+            self.model, attack, self.threat, self.x, self.y, self.ids, self.seed, self.engine, looks=self.looks
+        )
+        return Outcome(z, records, self.threat, receipt, self.attack)
+
+
+def _broken_so_far(judge: Callable[[], Outcome], ledgers: list[Ledger], meters: list[Meter]) -> Outcome | None:
+    """The outcome of the samples that are broken already; None where the classifier fails again."""
+    try:
+        outcome = judge()
+    except Exception:
+        return None
+    records, receipt = with_cost(outcome.records, outcome.receipt, ledgers, meters)
+    broken = outcome.fooled.nonzero().squeeze(1)
+    images = outcome.images[broken.to(outcome.images.device)]
+    return Outcome(images, [records[i] for i in broken.tolist()], outcome.threat, receipt, outcome.attack)

@@ -1,0 +1,96 @@
+"""`evaluate`: run the missing samples of some cells and store their records."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Callable, Generator, Iterable, Iterator
+from pathlib import Path
+
+from antiadv.core.deprecated import renamed
+from antiadv.core.errors import StoreUnwritable
+from antiadv.evaluation.cell import Cell, Job
+from antiadv.evaluation.freshness import check_fresh
+from antiadv.evaluation.plan import make_cell, plan
+from antiadv.evaluation.progress import Count, Progress
+from antiadv.evaluation.resources import Resources
+from antiadv.evaluation.runners import parse_runner
+from antiadv.evaluation.runners.work import Done, Failure, Runner, Work, unfinished
+from antiadv.evaluation.store import Store
+
+__all__ = ["evaluate", "make_cell"]  # make_cell for the example below
+
+
+@renamed(world="resources")
+def evaluate(
+    cells: Cell | Iterable[Cell],
+    store: Store | str | Path,
+    *,
+    shard: int = 250,
+    batch: int = 256,
+    runner: Runner | str = "local",
+    resources: Resources | None = None,
+    keep_images: bool = False,
+    progress: Callable[[Progress], None] | None = None,
+) -> None:
+    """Run the missing samples of these cells and store them shard by shard. Stopped and called again, it continues.
+
+    First each network answers a few fixed images. If its answers differ from those of the network that made the stored
+    records, `StoreMismatch` is raised and nothing is run (`evaluation/freshness.py`).
+
+    `runner` is where the shards run: `"local"`, `"processes:4"`, `"ray"` or `"ray:ADDRESS"`. A shard that fails is left
+    out. `Unfinished` is raised at the end and names it; all other shards are stored.
+
+    >>> import tempfile
+    >>> cell = make_cell(model="compact:trades", attack="pgd:steps=5", threat="linf:16/255", samples=range(4))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     evaluate([cell], folder, shard=2)
+    ...     [(r.sample, r.label, r.attacked, r.queries) for r in Store(folder).read(cell)]
+    [(0, 3, 6, 5), (1, 8, 8, 6), (2, 8, 1, 6), (3, 0, 8, 4)]
+    """
+    run_jobs = parse_runner(runner) if isinstance(runner, str) else runner
+    store = store if isinstance(store, Store) else Store(store)
+    resources = Resources() if resources is None else resources
+    cells = [cells] if isinstance(cells, Cell) else list(cells)
+    jobs = plan(cells, store.done, shard)
+    if keep_images:
+        _warn_of_missing_images(cells, store)
+    _prepare(cells, jobs, store, resources)
+    count, failures = Count(jobs, progress), list[Failure]()
+    work = Work(resources, batch, keep_images, None if progress is None else count.queried)
+    with contextlib.closing(_closable(run_jobs(work, jobs))) as results:
+        for done in results:
+            if isinstance(done, Failure):
+                failures.append(done)
+                count.failed(done)
+            else:
+                store.append(done.job.cell, done.records, done.receipt, done.images if keep_images else None)
+                count.finished(done)
+    if failures:
+        raise unfinished(failures, len(jobs))
+
+
+def _prepare(cells: list[Cell], jobs: list[Job], store: Store, resources: Resources) -> None:
+    """Check the store and the networks before any work, so that no work is lost to a store that cannot be used."""
+    to_run = dict.fromkeys(job.cell for job in jobs)
+    for cell in to_run:
+        store.prepare(cell)
+    for cell, probe in check_fresh(cells, store, resources).items():
+        with contextlib.nullcontext() if cell in to_run else contextlib.suppress(StoreUnwritable):
+            store.keep_probe(cell, probe)
+
+
+def _warn_of_missing_images(cells: Iterable[Cell], store: Store) -> None:
+    """Stored samples are not run again, so images that were not kept then are not made now."""
+    missing = sum(len((store.done(cell) - store.pictured(cell)).intersection(cell.samples)) for cell in cells)
+    if missing:
+        warnings.warn(
+            f"{missing} of the samples were stored in {store.root} without images, and are not attacked again. "
+            "Name another folder with --store to get the images of all samples.",
+            stacklevel=1,  # always this line, so that Python shows it once
+        )
+
+
+def _closable(results: Iterator[Done]) -> Generator[Done]:
+    """The same results as a generator. Closing it ends the runner's workers."""
+    yield from results

@@ -1,0 +1,1 @@
+"""Recorded results of every attack and defence, so that no change of results goes unnoticed."""

@@ -1,0 +1,229 @@
+"""The golden cases: every attack and every defence on a small classifier in float64.
+
+The classifier's weights are multiples of 1/16, and it has neither convolutions nor matrix products. So its logits
+differ between CPUs by about 1e-16. The random numbers differ by 1e-7 at most (`erfinv`). Labels, queries and gradients
+are therefore compared exactly, and the other numbers to 1e-4.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from antiadv.attacks import full_text, parse
+from antiadv.core.ball import Ball
+from antiadv.core.defence import Defence, Randomised
+from antiadv.core.draws import Draws
+from antiadv.core.ledger import Ledger
+from antiadv.core.oracle import Oracle
+from antiadv.core.threat import Access, Threat
+from antiadv.defences import DEFENCES, wrap
+from antiadv.models.noise import GaussianNoise
+
+FILE = Path(__file__).with_name("golden.json")
+CLASSES, SAMPLES, SHAPE = 5, 5, (3, 6, 6)
+RADIUS = {math.inf: 0.0625, 2: 0.625}  # some samples fall and some do not, with labels and scores
+TIGHT = {math.inf: 0.015625, 2: 0.140625}  # and with gradients
+
+Golden = dict[str, object]  # one case: its edition and its results
+
+
+class Quadratic(nn.Module):
+    """s_k(x) = mean over pixels of 8·a_k·(x − ½) − 8·b_k·(x − ½)², for images of any size."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        a, b = weights(x.shape[1:], 5, 31), weights(x.shape[1:], 11, 29).abs()
+        u = (x - 0.5)[:, None]
+        return (8 * u * (a - b * u)).flatten(2).mean(2)
+
+
+def weights(shape: torch.Size | tuple[int, ...], factor: int, modulus: int) -> Tensor:
+    """`[K, *shape]`: multiples of 1/16 in (−1, 1), without a pattern that an attack could meet by symmetry."""
+    place = torch.arange(CLASSES * math.prod(shape)).view(CLASSES, *shape)
+    return ((place * place * factor + place * 7 + factor) % modulus - modulus // 2).double() / 16
+
+
+def samples() -> tuple[Tensor, Tensor]:
+    """Images and the labels that the classifier gives them."""
+    place = torch.arange(SAMPLES * math.prod(SHAPE)).view(SAMPLES, *SHAPE)
+    x = ((place * place * 13 + place * 3) % 97).double() / 128 + 0.125
+    return x, Quadratic()(x).argmax(1)
+
+
+@dataclass(frozen=True)
+class AttackCase:
+    """An attack under a threat: on the bare classifier, or on one with a defence."""
+
+    attack: str
+    p: float
+    queries: int = 200
+    defence: str = "none"
+    closest: bool = False  # no radius: the search for the closest image
+    targeted: bool = False
+
+    @property
+    def name(self) -> str:
+        norm = "linf" if self.p == math.inf else "l2"
+        extras = [self.defence] * (self.defence != "none") + ["closest"] * self.closest + ["targeted"] * self.targeted
+        return " ".join([self.attack, norm, str(self.queries), *extras])
+
+    @property
+    def edition(self) -> str:
+        return full_text(parse(self.attack)).rpartition("@")[2]
+
+    def run(self) -> Golden:
+        x, y = samples()
+        model, attack = wrap(self.defence, Quadratic().eval()), parse(self.attack)
+        y = (y + 1) % CLASSES if self.targeted else y
+        radius = TIGHT if attack.access >= Access.GRADIENTS and not self.targeted else RADIUS
+        ball = Ball(self.p, math.inf if self.closest else radius[self.p])
+        ledger = Ledger(len(x), self.queries)
+        oracle = Oracle(model, Threat(ball, attack.access, self.queries, self.targeted), ledger)
+        z = attack(oracle, x, y, ball, Draws.of(3, torch.arange(len(x))))
+        moved = (z - x) * weights(SHAPE, 3, 23)[0]
+        return {
+            "edition": self.edition,
+            "label": Quadratic()(z).argmax(1).tolist(),
+            "queries": ledger.queries.tolist(),
+            "gradients": ledger.gradients.tolist(),
+            "distance": _short(ball.distance(x, z)),
+            "image": _short(moved.flatten(1).sum(1)),  # a number that depends on every pixel
+        }
+
+
+@dataclass(frozen=True)
+class DefenceCase:
+    """A defence around the classifier: its logits, and the gradient of their cross-entropy."""
+
+    defence: str
+
+    @property
+    def name(self) -> str:
+        return f"defence {self.defence}"
+
+    @property
+    def edition(self) -> str:
+        return str(DEFENCES[self.defence.partition(":")[0]].edition)
+
+    def run(self) -> Golden:
+        x, y = samples()
+        g = wrap(self.defence, nn.Sequential(GaussianNoise(0.0625), Quadratic()).eval())
+        assert isinstance(g, Defence)
+        results: Golden = {"edition": self.edition}
+        for name, model in {"": g, "surrogate ": g.surrogate()}.items():
+            z = x.clone().requires_grad_()
+            s = model(z, Draws.of(3, torch.arange(len(x)))) if isinstance(model, Randomised) else model(z)
+            (slope,) = torch.autograd.grad(F.cross_entropy(s, y, reduction="sum"), z)
+            results[f"{name}label"] = s.argmax(1).tolist()
+            results[f"{name}logits"] = [_short(row) for row in s.detach()]
+            results[f"{name}gradient"] = _short((slope * weights(SHAPE, 3, 23)[0]).flatten(1).sum(1))
+        return results
+
+
+def _short(v: Tensor) -> list[float]:
+    return [round(value, 6) + 0.0 for value in v.tolist()]  # no negative zero
+
+
+def _attack_cases() -> list[AttackCase]:
+    both, linf, l2 = (math.inf, 2.0), (math.inf,), (2.0,)
+    layer, noise = "anti_adversary:steps=2,step_size=0.03125", "small_noise:std=0.015625"
+    table: list[tuple[str, tuple[float, ...], dict[str, object]]] = [
+        ("pgd", both, {}),
+        ("pgd:restarts=2,steps=5,random_start=false", both, {"targeted": True}),
+        ("apgd", both, {}),
+        ("apgd:loss=dlr,restarts=2,steps=40", both, {}),
+        ("apgd:loss=dlr,targets=2,steps=40", both, {}),
+        ("apgd:loss=dlr,steps=30", linf, {"targeted": True}),
+        ("apgd:eot=2,steps=30", linf, {"defence": noise}),
+        ("fab", both, {}),
+        ("fab:restarts=2,steps=20", both, {"closest": True}),
+        ("fab:targets=2,steps=40", both, {}),
+        ("fab:steps=20", l2, {"targeted": True}),
+        ("cascade", both, {}),
+        ("cascade:stages=(fab:steps=10)+(hop_skip_jump:probes=10)", both, {"closest": True}),
+        ("autoattack", both, {"queries": 700}),
+        ("autoattack:version=plus", linf, {"queries": 700}),
+        ("autoattack:version=rand", linf, {"queries": 700, "defence": noise}),
+        ("nes:probes=10", both, {}),
+        ("nes:probes=10", both, {"targeted": True}),
+        ("bandits", both, {}),
+        ("bandits:tile=2", both, {}),
+        ("simba", both, {}),
+        ("simba:basis=dct,frequencies=3", both, {}),
+        ("simba:basis=dct,rule=stp", both, {}),
+        ("square", both, {}),
+        ("square:rescale=true", both, {"targeted": True}),
+        ("boundary", l2, {}),
+        ("boundary", l2, {"closest": True, "queries": 400}),
+        ("hop_skip_jump:probes=20", both, {}),
+        ("hop_skip_jump:probes=20", both, {"closest": True, "queries": 400}),
+        ("qeba", both, {}),
+        ("qeba:basis=dct", both, {"closest": True}),
+        ("rays", linf, {}),
+        ("rays", linf, {"closest": True}),
+        ("transfer", both, {"defence": layer}),
+        ("bpda", both, {"defence": layer}),
+        ("smooth", both, {"defence": layer}),
+        ("pseudo_label:restarts=2", both, {"defence": layer}),
+        ("eot:samples=4", both, {"defence": noise}),
+        ("eot:attack=(hop_skip_jump:probes=10),samples=3", l2, {"defence": noise, "queries": 400}),
+        ("adaptive:steps=100", both, {"defence": layer, "queries": 700}),
+        ("adaptive:steps=100,samples=2", linf, {"defence": noise, "queries": 700}),
+        ("adaptive", both, {}),
+    ]
+    return [AttackCase(attack, p, **more) for attack, norms, more in table for p in norms]  # type: ignore[arg-type]
+
+
+CASES: list[AttackCase | DefenceCase] = [
+    *_attack_cases(),
+    *map(
+        DefenceCase,
+        (
+            "anti_adversary",
+            "anti_adversary:steps=3,step_size=0.0625+0.125+0.25,clip=true",
+            "small_noise",
+            "small_noise:std=0.25,clip=true",
+            "self_ensemble",
+            "resize_pad",
+            "resize_pad:margin=0.5",
+            "rounded_scores",
+            "rounded_scores:digits=1",
+        ),
+    ),
+]
+
+
+def load() -> dict[str, Golden]:
+    """The recorded results by the names of their cases; nothing where no file was written yet."""
+    recorded: dict[str, Golden] = json.loads(FILE.read_text()) if FILE.exists() else {}
+    return recorded
+
+
+def complaint(name: str, recorded: Golden | None, result: Golden) -> str | None:
+    """What is wrong with a result in one sentence, or nothing."""
+    again = "Run `python -m tests.golden.record`."
+    if recorded is None:
+        return f"{name} has no golden record. {again}"
+    if recorded["edition"] != result["edition"]:
+        return f"{name} has edition {result['edition']}; the golden record has {recorded['edition']}. {again}"
+    changed = [key for key in {**recorded, **result} if not _close(recorded.get(key), result.get(key))]
+    if changed:
+        return (
+            f"{name} has other results ({', '.join(changed)}) in the same edition {result['edition']}. Undo the "
+            "change, or raise `edition` in the class and run `python -m tests.golden.record`."
+        )
+    return None
+
+
+def _close(a: object, b: object) -> bool:
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(_close, a, b))
+    if isinstance(a, float) and isinstance(b, float):
+        return math.isclose(a, b, rel_tol=1e-4, abs_tol=1e-4)
+    return type(a) is type(b) and a == b
