@@ -1,5 +1,5 @@
-"""The command as a person meets it, in a process of its own: exit codes, streams kept apart, a traceback only when
-asked for, a live display on a terminal, and Ctrl-C or SIGTERM that keeps what is done."""
+"""The command in its own process: exit codes, stdout and stderr, a traceback only with --debug, live progress on a
+terminal, and finished work kept after Ctrl-C or SIGTERM."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_bad_input_is_one_line_and_a_traceback_only_when_asked_for():
 
 
 def test_a_closed_pipe_is_no_traceback():
-    """`antiadv list attacks | head -1`, where head has gone."""
+    """`antiadv list attacks | head -1`, after head has ended."""
     reading, writing = os.pipe()
     os.close(reading)
     command = [*COMMAND, "list", "attacks"]

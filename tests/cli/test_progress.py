@@ -1,5 +1,5 @@
-"""What is shown of a long run: the cell and all cells, samples fooled and robust, queries, pace and time left; in
-plain lines where there is no terminal, and never on stdout."""
+"""Progress of a long run: samples, queries, speed and time left, for the cell and for all cells. It goes to stderr, in
+plain lines if there is no terminal."""
 
 from __future__ import annotations
 

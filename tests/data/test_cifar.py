@@ -1,4 +1,4 @@
-"""CIFAR: every published form gives the same checked images; everything else is one sentence."""
+"""CIFAR: every published form gives the same checked images; other files give one clear error."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def assert_same(directory: Path, name: str, splits: Splits) -> None:
         assert len(dataset.classes) == y.max() + 1
 
 
-# ---------------------------------------------------------------- the forms
+# ---------------------------------------------------------------- published forms
 
 
 @pytest.mark.parametrize("form", ["archive", "folder", "folder above"])
@@ -130,7 +130,7 @@ def test_arrays_are_memory_mapped_and_not_shared(ten: Splits, tmp_path: Path) ->
     assert_same(tmp_path / "data", "cifar10", {"test": ten["test"]})
 
 
-# ---------------------------------------------------------------- pickles that want more
+# ---------------------------------------------------------------- malicious pickles
 
 
 class Bomb:
@@ -174,7 +174,7 @@ def test_other_pickles_are_one_sentence(content: bytes, reason: str, ten: Splits
         data.import_source(source, tmp_path / "data")
 
 
-# ---------------------------------------------------------------- what is wrong, in one sentence
+# ---------------------------------------------------------------- errors
 
 
 def test_a_truncated_archive(ten: Splits, tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ def test_one_changed_pixel_is_a_wrong_digest(ten: Splits, tmp_path: Path) -> Non
 
 
 def test_swapped_images_are_a_wrong_digest(ten: Splits, tmp_path: Path) -> None:
-    """The sample id is the place in the canonical order, so the order is part of what is checked."""
+    """The sample id is the index in the canonical order, so the order is checked too."""
     x, y = ten["test"]
     same = np.flatnonzero(y == y[0])[:2]
     order = np.arange(len(y))
@@ -312,7 +312,7 @@ def test_a_directory_that_cannot_be_written(ten: Splits, tmp_path: Path) -> None
         data.import_source(source, tmp_path / "data")
 
 
-# ---------------------------------------------------------------- loading what was imported
+# ---------------------------------------------------------------- loading an imported set
 
 
 def test_an_imported_set_that_was_changed_is_refused(ten: Splits, tmp_path: Path) -> None:
@@ -351,7 +351,7 @@ def test_a_set_that_is_not_there_says_how_to_get_it(tmp_path: Path) -> None:
             data.load(text)
 
 
-# ---------------------------------------------------------------- the embedded slice
+# ---------------------------------------------------------------- the images in the package
 
 
 def test_the_embedded_slice_is_cifar10s_first_thousand_test_images(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""ImageNet's classes: folders by wnid, flat images with a csv, and arrays; opened lazily, in one order."""
+"""ImageNet: folders by wnid, images with a csv, and arrays; read when needed, in a fixed order."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def test_larger_images_are_scaled_to_256_first() -> None:
 
 
 def test_the_longer_side_is_the_whole_part_of_its_share() -> None:
-    """206 · 256 / 103 is 512, and not 511.99…, as in the usual code."""
+    """206 · 256 / 103 is exactly 512; the usual code computes 511.99…."""
     x = random_image(103, 206)
     scaled = np.asarray(Image.fromarray(x).resize((512, 256), Image.Resampling.BILINEAR))
     assert np.array_equal(crop(png(x), "x"), scaled[16:240, 144:368])

@@ -1,4 +1,4 @@
-"""A set of one's own: arrays in a file, attacked by name from the command line, and known by their digest."""
+"""Your own data set: arrays in a file, used from the command line, and identified by their digest."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ def test_what_would_run_code_is_refused(tmp_path: Path):
 def test_from_the_command_line_to_the_store(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
-    """Its records are found again wherever the file lies, and the command that is stored runs beside it. By default all
-    samples are taken, where there are few."""
+    """Records are found after the file was moved, and the stored command runs next to it. All samples are used if there
+    are few."""
     small = DICE.integers(0, 256, (6, 32, 32, 3), dtype=np.uint8)
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()

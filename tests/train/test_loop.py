@@ -1,4 +1,4 @@
-"""The loop: from a recipe to weights and a card; resumed bit for bit; refusing what is not its own."""
+"""The loop: it writes weights and a card, resumes exactly, and refuses checkpoints of other trainings."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def test_a_file_that_is_no_safetensors_is_refused_before_the_training(name: str,
 
 @pytest.mark.parametrize("measure", [accuracy, pgd_accuracy])
 def test_a_network_is_measured_and_left_as_it_was(measure: Callable[..., object]) -> None:
-    """Its noise is turned on for it, and off again; a part that is held in evaluation stays there."""
+    """Measuring turns the noise on and off again, and leaves the mode of every module unchanged."""
     net = models.build("preact18:width=4,noise=0.1,first_noise=0.2").train()
     net.bn.eval()  # type: ignore[operator, union-attr]
     before = [m.training for m in net.modules()]

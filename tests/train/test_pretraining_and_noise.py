@@ -1,4 +1,4 @@
-"""A new head, noise layers, and averaged predictions."""
+"""A new last layer, noise layers, and averaged predictions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every recipe: it has a text, its loss falls, it leaves alone what is not its own."""
+"""Every recipe has a text form, lowers its loss, and does not touch global state."""
 
 from __future__ import annotations
 
