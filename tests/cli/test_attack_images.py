@@ -1,4 +1,4 @@
-"""`antiadv attack` on greyscale pictures, and what it refuses in the words of the library."""
+"""`antiadv attack` on greyscale pictures; its errors are those of the library."""
 
 from __future__ import annotations
 

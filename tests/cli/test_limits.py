@@ -1,4 +1,4 @@
-"""Numbers, names and brackets that no person means: one line and exit code 2, from every verb that takes them."""
+"""Extreme numbers, names and brackets give one line and exit code 2, in every command."""
 
 from __future__ import annotations
 

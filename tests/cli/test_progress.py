@@ -1,5 +1,5 @@
-"""What is shown of a long run: the cell and all cells, samples fooled and standing, queries, pace and time left; in
-plain lines where there is no terminal, and never on stdout."""
+"""Progress of a long run: samples, queries, speed and time left, for the cell and for all cells. It goes to stderr, in
+plain lines if there is no terminal."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_line_tells_of_one_cell(capsys: pytest.CaptureFixture[str]):
     begun = dataclasses.replace(HERE, done=0, fooled=0, standing=0, queries=12)
     assert lines(capsys, told(begun, begun, 3), told(HERE, HERE, 100)) == [
-        f"pgd:steps=3 on {MODEL}: 0 of 100 samples, 0 fooled, 0 standing, 12 queries, 0:03 so far",
-        f"pgd:steps=3 on {MODEL}: 50 of 100 samples, 7 fooled, 31 standing, 4,321 queries, 30 samples a minute, "
+        f"pgd:steps=3 on {MODEL}: 0 of 100 samples, 0 fooled, 0 robust, 12 queries, 0:03 so far",
+        f"pgd:steps=3 on {MODEL}: 50 of 100 samples, 7 fooled, 31 robust, 4,321 queries, 30 samples a minute, "
         "about 1:40 left",
     ]
 
@@ -48,8 +48,8 @@ def test_a_line_tells_of_the_cell_and_of_all(capsys: pytest.CaptureFixture[str])
     overall = Tally(total=400, done=100, fooled=20, standing=60, failed=50, queries=10_000)
     (said,) = lines(capsys, told(HERE, overall, 50, defence="anti_adversary"))
     assert said == (
-        f"pgd:steps=3 on {MODEL} behind anti_adversary: 50 of 100 samples, 7 fooled, 31 standing, 4,321 queries; "
-        "in all 100 of 400 samples, 50 failed, 20 fooled, 60 standing, 10,000 queries, 2.0 samples a second, "
+        f"pgd:steps=3 on {MODEL} with anti_adversary: 50 of 100 samples, 7 fooled, 31 robust, 4,321 queries; "
+        "in all 100 of 400 samples, 50 failed, 20 fooled, 60 robust, 10,000 queries, 2.0 samples a second, "
         "about 1:23 left"
     )
 
@@ -78,7 +78,7 @@ def test_lines_are_ten_seconds_apart_but_for_the_last(capsys: pytest.CaptureFixt
     over = dataclasses.replace(HERE, done=98, failed=2)
     (said,) = lines(capsys, told(HERE, HERE, 5), told(over, over, 49))
     assert said.endswith(
-        "98 of 100 samples, 2 failed, 7 fooled, 31 standing, 4,321 queries, 2.0 samples a second, in 0:49"
+        "98 of 100 samples, 2 failed, 7 fooled, 31 robust, 4,321 queries, 2.0 samples a second, in 0:49"
     )
 
 

@@ -23,7 +23,7 @@ SLOW = {"torch", "numpy", "scipy", "PIL", "safetensors", "matplotlib", "jinja2",
 
 
 def python(code: str) -> str:
-    """What the code prints, run in a process of its own."""
+    """Run code in a new process; return what it prints."""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -44,8 +44,7 @@ def test_the_library_in_use_imports_none_of_the_command_lines_packages() -> None
 
 
 def test_the_package_costs_little_beyond_torch() -> None:
-    """In processor time, so that other work on the machine cannot break it: the whole of it, every name used, takes
-    less than torch does; the package alone next to nothing."""
+    """Importing everything takes less processor time than torch, and the package alone almost none."""
     code = (
         "from time import process_time as now\n"
         "a = now()\nimport torch\nb = now()\nimport antiadv\nc = now()\n"
@@ -58,7 +57,7 @@ def test_the_package_costs_little_beyond_torch() -> None:
 
 
 def test_names_are_declared_where_they_are_loaded_from() -> None:
-    """What type checkers read, `if TYPE_CHECKING`, is what is imported at first use."""
+    """The names under `if TYPE_CHECKING` are those that are imported at first use."""
     tree = ast.parse(Path(antiadv.__file__).read_text())
     block = next(node for node in tree.body if isinstance(node, ast.If))
     declared = {
@@ -86,7 +85,7 @@ def test_every_public_name_can_be_listed_and_had() -> None:
      "from antiadv import evaluate"],
 )  # fmt: skip
 def test_a_function_is_not_hidden_by_its_package(first: str) -> None:
-    """Whichever was imported first: `antiadv.evaluate` and `antiadv.report` are functions."""
+    """`antiadv.evaluate` and `antiadv.report` are functions, in any order of imports."""
     code = f"import antiadv\n{first}\nprint(type(antiadv.evaluate).__name__, type(antiadv.report).__name__)"
     assert python(code).split() == ["function", "function"]
 
@@ -95,7 +94,7 @@ def test_a_function_is_not_hidden_by_its_package(first: str) -> None:
 
 
 def help_of(*words: str) -> tuple[str, set[str]]:
-    """The help, and the modules that were imported for it."""
+    """Return the help text and the modules that it imported."""
     code = (
         "import sys, antiadv.__main__\n"
         f"sys.argv = ['antiadv', *{list(words)}]\n"
@@ -136,7 +135,7 @@ def test_what_help_repeats_is_what_the_library_has() -> None:
 )
 @pytest.mark.skipif(sys.platform != "linux", reason="sends signals as a terminal and a batch system do")
 def test_a_signal_during_the_imports_is_one_line(module: str, blow: int, code: int) -> None:
-    """Python names each module on stderr when it is imported; the signal comes right after the one that is named."""
+    """Python prints each imported module to stderr; the signal is sent right after the given module."""
     command = [sys.executable, "-X", "importtime", "-m", "antiadv", "list", "attacks"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None

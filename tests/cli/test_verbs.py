@@ -1,5 +1,5 @@
-"""Each verb parses text, calls one function and prints: tables or one JSON object on stdout, progress on stderr, one
-line and exit code 2 for bad input. Run in this process, on the exact toy and the embedded images."""
+"""Each command prints tables or one JSON object on stdout and progress on stderr; bad input gives one line and exit
+code 2. The tests run in this process, on a toy network and the images in the package."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_evaluate_stores_and_shows_a_row(capsys: pytest.CaptureFixture[str], tmp
     fooled = sum(r.clean == r.label != r.attacked for r in records)
     standing = sum(r.clean == r.label == r.attacked for r in records)
     queries = sum(r.queries for r in records)
-    said = f"square:steps=8 on {MODEL}: 120 of 120 samples, {fooled} fooled, {standing} standing, {queries} queries, "
+    said = f"square:steps=8 on {MODEL}: 120 of 120 samples, {fooled} fooled, {standing} robust, {queries} queries, "
     assert err.splitlines()[-1].startswith(said)
     assert re.search(r", [\d,.]+ samples a second, in 0:0\d$", err.splitlines()[-1])
     assert len(list(tmp_path.glob("*/*.json.?z"))) == 3
@@ -84,7 +84,7 @@ def test_evaluate_of_a_defence_stands_beside_the_bare_classifier(capsys: pytest.
     assert [r["defence"] for r in said["rows"]] == ["none", "anti_adversary:steps=1"]
     assert said["rows"][1]["gain"]["n"] == 60
     (sentence,) = said["verdict"]
-    assert sentence.startswith(f"On {MODEL}, anti_adversary:steps=1 gains ")
+    assert sentence.startswith(f"On {MODEL}, anti_adversary:steps=1 ")
     assert said["store"] == str(tmp_path)
     code, out, _ = run(capsys, *words, "--defence", "anti_adversary:steps=1")
     assert code == 0
@@ -180,7 +180,7 @@ def test_version(capsys: pytest.CaptureFixture[str]):
 
 @pytest.fixture
 def picture(tmp_path: Path) -> Path:
-    """An embedded image that the toy gets right with little to spare."""
+    """Write an image that the toy network classifies correctly by a small margin."""
     x = data.load("cifar10").pixels[np.array([0])][0]
     path = tmp_path / "cat.png"
     Image.fromarray(x).save(path)
@@ -307,12 +307,12 @@ OTHER_BAD = {
     "no such option": (["report", "--stroe", "x"], "--stroe"),
     "option missing": (["evaluate", "--model", MODEL], "--attack"),
     "nothing to list": (["list", "weights"], "'weights' is not one of 'attacks'"),
-    "no picture": (["attack", "missing.png", "--model", MODEL], "no picture at missing.png"),
+    "no picture": (["attack", "missing.png", "--model", MODEL], "missing.png"),
     "no class 10": (["attack", "{picture}", "--model", MODEL, "--label", "10"], "0 … 9; found 10"),
     "no target": (["attack", "{picture}", "--model", MODEL, "--threat", "linf:8/255,targeted=true"], "--target"),
     "a target that it is": (
         ["attack", "{picture}", "--model", MODEL, "--label", "3", "--target", "3"],
-        "taken for, already",
+        "--target 3 is already",
     ),
     "no scores": (["attack", "{picture}", "--model", "tests.cli.test_verbs:make_pair"], "found tuple"),
     "out is a file": (["attack", "{picture}", "--model", MODEL, "--out", "{picture}"], "cannot be written"),
@@ -347,7 +347,7 @@ def test_what_a_network_prints_is_no_part_of_the_result(capsys: pytest.CaptureFi
 
 
 def make_loud() -> object:
-    """`--model tests.cli.test_verbs:make_loud`: prints when it is made and when it is asked."""
+    """`--model tests.cli.test_verbs:make_loud`: prints when it is made and when it is called."""
     from torch import nn
 
     class Loud(nn.Linear):
@@ -372,7 +372,7 @@ def make_pair() -> object:
 
 
 def make_picky() -> object:
-    """`--model tests.cli.test_verbs:make_picky`: takes 8 × 8 pixels and no others."""
+    """`--model tests.cli.test_verbs:make_picky`: takes only 8 × 8 pixels."""
     from torch import nn
 
     return nn.Sequential(nn.Flatten(), nn.Linear(192, 10)).eval()
@@ -393,7 +393,7 @@ def test_debug_gives_the_traceback():
 def test_what_the_demo_says_to_run_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
-    """In a folder whose name has a blank."""
+    """The folder has a space in its name."""
     monkeypatch.setattr(demo, "SAMPLES", range(2))
     monkeypatch.setattr(demo, "ATTACKS", (("pgd:steps=2", "linf:8/255"),))
     code, out, _ = run(capsys, "demo", "--store", tmp_path / "my store")

@@ -1,4 +1,4 @@
-"""Small sets in every published form. They have the layout of CIFAR and the numbers of images said here.
+"""Small data sets in every published form. They have the layout of CIFAR and fewer images.
 
 The forms are written from their descriptions, byte by byte where that matters, not with the code under test.
 """
@@ -25,7 +25,7 @@ Splits = dict[str, tuple[Bytes, Ints]]
 
 
 def make(name: str) -> Splits:
-    """Random images; every class equally often, in random order."""
+    """Return random images, with all classes equally often, in random order."""
     dice = np.random.default_rng(len(name))
     classes = 10 if name == "cifar10" else 100
     return {
@@ -38,7 +38,7 @@ def make(name: str) -> Splits:
 
 
 def pretend(name: str, splits: Splits, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let these be the published images of that name: counts and digests are data, so the code stays as it is."""
+    """Register these images as the published ones of that name, with their counts and digests."""
     kind = dataclasses.replace(
         cifar.KINDS[name],
         count={split: len(y) for split, (_, y) in splits.items()},
@@ -87,7 +87,7 @@ def rows(x: Bytes, *labels: Ints) -> bytes:
 
 
 def python2_batch(data: Bytes, labels: Ints, key: bytes) -> bytes:
-    """A pickle as Python 2 and the numpy of its day wrote it, opcode by opcode: texts are byte strings."""
+    """Return a pickle as Python 2 and an old numpy wrote it: texts are byte strings."""
 
     def string(value: bytes) -> bytes:
         return b"T" + struct.pack("<i", len(value)) + value

@@ -1,4 +1,4 @@
-"""CIFAR: every published form gives the same checked images; everything else is one sentence."""
+"""CIFAR: every published form gives the same checked images; other files give one clear error."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def assert_same(directory: Path, name: str, splits: Splits) -> None:
         assert len(dataset.classes) == y.max() + 1
 
 
-# ---------------------------------------------------------------- the forms
+# ---------------------------------------------------------------- published forms
 
 
 @pytest.mark.parametrize("form", ["archive", "folder", "folder above"])
@@ -130,7 +130,7 @@ def test_arrays_are_memory_mapped_and_not_shared(ten: Splits, tmp_path: Path) ->
     assert_same(tmp_path / "data", "cifar10", {"test": ten["test"]})
 
 
-# ---------------------------------------------------------------- pickles that want more
+# ---------------------------------------------------------------- malicious pickles
 
 
 class Bomb:
@@ -143,7 +143,7 @@ class Bomb:
 
 def test_a_malicious_pickle_is_refused_and_does_not_run(ten: Splits, tmp_path: Path) -> None:
     files = {"test_batch": pickle.dumps({b"data": Bomb(tmp_path / "trace"), b"labels": []}, protocol=2)}
-    with pytest.raises(BadInput, match=r"test_batch is refused as a CIFAR batch: it asks for (posix|nt)\.system"):
+    with pytest.raises(BadInput, match=r"^test_batch .*(posix|nt)\.system"):
         data.import_source(made.write_folder(files, tmp_path / "source"), tmp_path / "data")
     assert not (tmp_path / "trace").exists()
     assert not (tmp_path / "data").exists()
@@ -151,7 +151,7 @@ def test_a_malicious_pickle_is_refused_and_does_not_run(ten: Splits, tmp_path: P
 
 @pytest.mark.parametrize("module", ["builtins\neval", "numpy\nload", "numpy.core.multiarray\nfromfile", "os\nsystem"])
 def test_no_other_name_can_be_called(module: str) -> None:
-    with pytest.raises(BadInput, match="which images and labels do not need"):
+    with pytest.raises(BadInput, match="not allowed"):
         unpickling.unpickle("test_batch", b"\x80\x02c" + module.encode() + b"\n(U\x011tR.")
 
 
@@ -174,7 +174,7 @@ def test_other_pickles_are_one_sentence(content: bytes, reason: str, ten: Splits
         data.import_source(source, tmp_path / "data")
 
 
-# ---------------------------------------------------------------- what is wrong, in one sentence
+# ---------------------------------------------------------------- errors
 
 
 def test_a_truncated_archive(ten: Splits, tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_a_truncated_archive(ten: Splits, tmp_path: Path) -> None:
     whole = path.read_bytes()
     for share in (0.01, 0.5, 0.99):
         path.write_bytes(whole[: int(share * len(whole))])
-        with pytest.raises(BadInput, match=r"truncated or damaged .*md5 .* where c32a1d4ab5d03f1284b67883e8d87530 is"):
+        with pytest.raises(BadInput, match=r"truncated or damaged .*md5 .*c32a1d4ab5d03f1284b67883e8d87530"):
             data.import_source(path, tmp_path / "data")
     assert not (tmp_path / "data").exists()
 
@@ -197,7 +197,7 @@ def test_a_truncated_binary_file(ten: Splits, tmp_path: Path) -> None:
 def test_a_missing_file(ten: Splits, tmp_path: Path) -> None:
     files = made.python_files("cifar10", ten)
     del files["data_batch_4"]
-    with pytest.raises(BadInput, match="has data_batch_1 of cifar10 train but not data_batch_4; unpack the whole"):
+    with pytest.raises(BadInput, match="cifar10 train but not data_batch_4;"):
         data.import_source(made.write_folder(files, tmp_path / "source"), tmp_path / "data")
 
 
@@ -211,7 +211,7 @@ def test_a_missing_class(ten: Splits, tmp_path: Path) -> None:
 def test_too_few_images(ten: Splits, tmp_path: Path) -> None:
     x, y = ten["test"]
     files = made.binary_files("cifar10", {**ten, "test": (x[:-1], y[:-1])})
-    with pytest.raises(BadInput, match="20 images of 32 x 32 x 3 are due; found 19 labels"):
+    with pytest.raises(BadInput, match=r"20 images of .*found 19 labels"):
         data.import_source(made.write_folder(files, tmp_path / "source"), tmp_path / "data")
 
 
@@ -229,15 +229,15 @@ def test_one_changed_pixel_is_a_wrong_digest(ten: Splits, tmp_path: Path) -> Non
     files = made.binary_files("cifar10", {**ten, "test": (changed, y)})
     path = made.write_archive(files, tmp_path / "cifar-10-binary.tar.gz", "inside")
     due = cifar.KINDS["cifar10"].digest["test"]
-    with pytest.raises(BadInput, match=rf"its digest is sha256:\w+, {due} is due \(its md5 is \w+, published is c32a"):
+    with pytest.raises(BadInput, match=rf"digest is sha256:\w+, expected {due} \(.*md5 is \w+, published is c32a"):
         data.import_source(path, tmp_path / "data")
     np.savez(tmp_path / "arrays.npz", x_test=changed, y_test=y)
-    with pytest.raises(BadInput, match=rf"x_test should be CIFAR-10 test: its digest is sha256:\w+, {due} is due; get"):
+    with pytest.raises(BadInput, match=rf"x_test .*CIFAR-10 test: .* sha256:\w+, expected {due};"):
         data.import_source(tmp_path / "arrays.npz", tmp_path / "data")
 
 
 def test_swapped_images_are_a_wrong_digest(ten: Splits, tmp_path: Path) -> None:
-    """The sample id is the place in the canonical order, so the order is part of what is checked."""
+    """The sample id is the index in the canonical order, so the order is checked too."""
     x, y = ten["test"]
     same = np.flatnonzero(y == y[0])[:2]
     order = np.arange(len(y))
@@ -253,7 +253,7 @@ def test_damaged_sheets(ten: Splits, tmp_path: Path) -> None:
         ("test_batch.png", whole["test_batch.png"][:-500], "cannot be read as a picture"),
         ("test_batch.png", b"text", "cannot be read as a picture"),
         ("test_lables.json", b"[1, 2", "not a list of labels"),
-        ("test_lables.json", b"[1, 2]", "20 images, its labels are int64 of shape"),
+        ("test_lables.json", b"[1, 2]", "20 images, .*int64 of shape"),
     ):
         source = made.write_folder(whole | {name: content}, tmp_path / "source")
         with pytest.raises(BadInput, match=reason):
@@ -265,7 +265,7 @@ def test_damaged_sheets(ten: Splits, tmp_path: Path) -> None:
     [
         ({"x_test": np.zeros((20, 32, 32, 3), np.float32), "y_test": np.zeros(20, int)}, "must be uint8"),
         ({"x_test": np.zeros((20, 32, 32), np.uint8), "y_test": np.zeros(20, int)}, r"has shape \(20, 32, 32\)"),
-        ({"x_test": np.zeros((20, 32, 32, 3), np.uint8), "y_test": np.zeros(20)}, "one whole number per image"),
+        ({"x_test": np.zeros((20, 32, 32, 3), np.uint8), "y_test": np.zeros(20)}, "one integer per image"),
         ({"x_test": np.zeros((20, 32, 32, 3), np.uint8)}, "x_test has no partner with the labels"),
         ({"x_test": np.array([{}], dtype=object), "y_test": np.zeros(1, int)}, "cannot be read as arrays"),
     ],
@@ -291,28 +291,28 @@ def test_sources_that_are_nothing_we_know(tmp_path: Path) -> None:
     made.write_archive({"readme.txt": b"hello"}, tmp_path / "other.tar.gz", "inside")
     (tmp_path / "empty").mkdir()
     for name in ("readme.txt", "other.tar.gz", "empty"):
-        with pytest.raises(BadInput, match="is no form of a data set that we know"):
+        with pytest.raises(BadInput, match="is no known form of a data set"):
             data.import_source(tmp_path / name, tmp_path / "data")
     with pytest.raises(BadInput, match="does not exist"):
         data.import_source(tmp_path / "absent", tmp_path / "data")
-    with pytest.raises(BadInput, match="no data set is called 'mnist'; known: cifar10"):
+    with pytest.raises(BadInput, match="'mnist'; known: cifar10"):
         data.import_source(tmp_path / "empty", tmp_path / "data", "mnist")
 
 
 def test_a_set_of_another_name_than_asked(ten: Splits, tmp_path: Path) -> None:
     source = made.write_folder(made.binary_files("cifar10", ten), tmp_path / "source")
-    with pytest.raises(BadInput, match="is no form of cifar100"):
+    with pytest.raises(BadInput, match="is no known form of cifar100"):
         data.import_source(source, tmp_path / "data", "cifar100")
 
 
 def test_a_directory_that_cannot_be_written(ten: Splits, tmp_path: Path) -> None:
     source = made.write_folder(made.binary_files("cifar10", ten), tmp_path / "source")
     (tmp_path / "data").write_text("a file is in the way")
-    with pytest.raises(BadInput, match=r"cannot be written: .*; choose another data directory"):
+    with pytest.raises(BadInput, match="cannot be written"):
         data.import_source(source, tmp_path / "data")
 
 
-# ---------------------------------------------------------------- loading what was imported
+# ---------------------------------------------------------------- loading an imported set
 
 
 def test_an_imported_set_that_was_changed_is_refused(ten: Splits, tmp_path: Path) -> None:
@@ -326,7 +326,7 @@ def test_an_imported_set_that_was_changed_is_refused(ten: Splits, tmp_path: Path
     )
     whole, said = images.read_bytes(), card.read_text()
     for content, reason in (
-        (whole[:-1] + bytes([whole[-1] ^ 1]), "is not CIFAR-10 test: its digest"),
+        (whole[:-1] + bytes([whole[-1] ^ 1]), "their digest is sha256:"),
         (whole[:-1], "cannot be read"),
         (b"", "cannot be read"),
     ):
@@ -336,8 +336,8 @@ def test_an_imported_set_that_was_changed_is_refused(ten: Splits, tmp_path: Path
     images.write_bytes(whole)
     for words, reason in (
         ("{", "cannot be read"),
-        ("{}", "does not say its classes, count"),
-        (json.dumps(json.loads(said) | {"format": 0}), "has format 0, this version reads 1"),
+        ("{}", "lacks classes, count"),
+        (json.dumps(json.loads(said) | {"format": 0}), "has format 0"),
         (json.dumps(json.loads(said) | {"count": 19}), "are not 19 images"),
     ):
         card.write_text(words)
@@ -351,7 +351,7 @@ def test_a_set_that_is_not_there_says_how_to_get_it(tmp_path: Path) -> None:
             data.load(text)
 
 
-# ---------------------------------------------------------------- the embedded slice
+# ---------------------------------------------------------------- the images in the package
 
 
 def test_the_embedded_slice_is_cifar10s_first_thousand_test_images(tmp_path: Path) -> None:
@@ -365,7 +365,7 @@ def test_the_embedded_slice_is_cifar10s_first_thousand_test_images(tmp_path: Pat
 
 
 def test_a_folder_that_is_not_there_is_not_replaced_by_the_slice(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="none is not a folder; name the one that CIFAR-10 was imported to"):
+    with pytest.raises(BadInput, match="none is not a folder"):
         data.load(f"cifar10:dir={tmp_path / 'none'}")
 
 

@@ -1,4 +1,4 @@
-"""Dataset: ids in, tensors out, in the order asked; ids that are not there are refused."""
+"""Dataset: tensors for ids, in the given order; unknown ids are refused."""
 
 from __future__ import annotations
 

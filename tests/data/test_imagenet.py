@@ -1,4 +1,4 @@
-"""ImageNet's classes: folders by wnid, flat images with a csv, and arrays; opened lazily, in one order."""
+"""ImageNet: folders by wnid, images with a csv, and arrays; read when needed, in a fixed order."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_images_are_opened_only_when_asked_for(folders: Path, tmp_path: Path) ->
     changed.write_bytes(plain(9))
     dataset = data.load(f"imagenet:dir={tmp_path / 'data'}")
     assert dataset.images([0]).shape == (1, 3, 224, 224)
-    with pytest.raises(BadInput, match=r"val_00000001\.JPEG was imported but cannot be read: No such file"):
+    with pytest.raises(BadInput, match=r"val_00000001\.JPEG .*No such file"):
         dataset.images([1])
     with pytest.raises(BadInput, match=r"val_00000002\.JPEG has changed since it was imported"):
         dataset.images([2])
@@ -87,10 +87,10 @@ def test_images_are_opened_only_when_asked_for(folders: Path, tmp_path: Path) ->
 def test_a_missing_class_is_refused(folders: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(folders, tmp_path / "val")
     (copy / WNIDS[7] / "ILSVRC2012_val_00000049.JPEG").unlink()
-    with pytest.raises(BadInput, match=r"n00000007 holds no image, so class 7 is missing"):
+    with pytest.raises(BadInput, match=r"n00000007 .*class 7"):
         data.import_source(copy, tmp_path / "data")
     (copy / WNIDS[7]).rmdir()
-    with pytest.raises(BadInput, match=r"has 999 folders named by wnid, 1000 are due"):
+    with pytest.raises(BadInput, match=r"has 999 folders .*expected 1000"):
         data.import_source(copy, tmp_path / "data")
 
 
@@ -142,12 +142,12 @@ def test_the_competitions_images_are_recognised_by_their_ids(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
-        ({"ImageId": "b", "label": 3}, "lists 1 images, 1 are not beside it, the first is 'b'"),
+        ({"ImageId": "b", "label": 3}, "lists 1 images, .* 1 are .*'b'"),
         ({"ImageId": "a", "label": 1000}, r"column label: classes are 0 to 999; found 1000"),
         ({"ImageId": "a", "TrueLabel": 0}, r"column TrueLabel: classes are 1 to 1000; found 0"),
         ({"ImageId": "a", "label": "cat"}, "a class is a whole number"),
-        ({"ImageId": "a", "wnid": "n01440764"}, "names 1 wnids, 1000 are due"),
-        ({"name": "a", "kind": 3}, "no form of a data set that we know"),
+        ({"ImageId": "a", "wnid": "n01440764"}, "names 1 wnids, expected 1000"),
+        ({"name": "a", "kind": 3}, "no known form of a data set"),
     ],
 )
 def test_a_csv_that_does_not_fit_is_one_sentence(row: dict[str, object], reason: str, tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_arrays_are_kept_as_they_are_and_memory_mapped(tmp_path: Path) -> None:
         path = tmp_path / "data" / f"nips2017-test.{kept}.npy"
         before = path.read_bytes()
         np.save(path, other)
-        with pytest.raises(BadInput, match="have changed since they were imported"):
+        with pytest.raises(BadInput, match="have changed"):
             data.load(f"nips2017:dir={tmp_path / 'data'}")
         path.write_bytes(before)
     np.save(tmp_path / "source" / "nips2017_y.npy", np.array([5, 1000, 0]))
@@ -213,7 +213,7 @@ def test_larger_images_are_scaled_to_256_first() -> None:
 
 
 def test_the_longer_side_is_the_whole_part_of_its_share() -> None:
-    """206 · 256 / 103 is 512, and not 511.99…, as in the usual code."""
+    """206 · 256 / 103 is exactly 512; the usual code computes 511.99…."""
     x = random_image(103, 206)
     scaled = np.asarray(Image.fromarray(x).resize((512, 256), Image.Resampling.BILINEAR))
     assert np.array_equal(crop(png(x), "x"), scaled[16:240, 144:368])

@@ -1,4 +1,4 @@
-"""A set of one's own: arrays in a file, attacked by name from the command line, and known by their digest."""
+"""Your own data set: arrays in a file, used from the command line, and identified by their digest."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ def test_grey_images_are_images(tmp_path: Path):
     ("arrays", "said"),
     [
         ({"images": X / 255, "labels": Y}, "images must be uint8"),
-        ({"images": X, "labels": Y[:3]}, "give one whole number per image"),
-        ({"images": X, "labels": Y / 2}, "give one whole number per image"),
+        ({"images": X, "labels": Y[:3]}, "one integer per image"),
+        ({"images": X, "labels": Y / 2}, "one integer per image"),
         ({"images": X}, "has no partner with the labels"),
-        ({"images": X, "labels": Y, "targets": Y}, "labels and targets both name its labels"),
-        ({"images": X, "x": X, "labels": Y}, "images and x both name its images"),
+        ({"images": X, "labels": Y, "targets": Y}, "labels and targets are both"),
+        ({"images": X, "x": X, "labels": Y}, "images and x are both"),
         ({"pictures": X, "labels": Y}, "has no partner with the images"),
-        ({"something": X}, "Call the arrays images and labels."),
+        ({"something": X}, "found none"),
         ({"images": X[..., :2], "labels": Y}, "images are [N, H, W, 1 or 3]"),
         ({"images": X, "labels": Y - 1}, "labels count from 0; found -1"),
-        ({"x_train": X, "y_train": Y, "x_test": X, "y_test": Y}, "one pair of images and labels; found"),
+        ({"x_train": X, "y_train": Y, "x_test": X, "y_test": Y}, "one pair"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_sentence(arrays: dict[str, np.ndarray], said: str, tmp_path: Path):
@@ -64,7 +64,7 @@ def test_what_is_wrong_is_said_in_one_sentence(arrays: dict[str, np.ndarray], sa
 
 
 def test_a_file_that_is_not_there_or_no_array(tmp_path: Path):
-    with pytest.raises(BadInput, match=r"does not exist; give an \.npz with images and labels"):
+    with pytest.raises(BadInput, match="does not exist"):
         data.load(f"arrays:{tmp_path}/mine.npz")
     (tmp_path / "mine.npz").write_bytes(b"PK and nothing more")
     with pytest.raises(BadInput, match="cannot be read as arrays"):
@@ -80,8 +80,8 @@ def test_what_would_run_code_is_refused(tmp_path: Path):
 def test_from_the_command_line_to_the_store(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
-    """Its records are found again wherever the file lies, and the command that is stored runs beside it. By default all
-    samples are taken, where there are few."""
+    """Records are found after the file was moved, and the stored command runs next to it. All samples are used if there
+    are few."""
     small = DICE.integers(0, 256, (6, 32, 32, 3), dtype=np.uint8)
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
@@ -114,4 +114,4 @@ def test_training_needs_two_splits(tmp_path: Path, capsys: pytest.CaptureFixture
     np.savez(tmp_path / "mine.npz", images=X, labels=Y)
     words = ["--model", "preact18:width=4", "--epochs", "1", "--out", str(tmp_path / "out.safetensors")]
     assert main(["train", "standard", *words, "--data", f"arrays:{tmp_path}/mine.npz"]) == 2
-    assert "training needs a set with a train and a test split" in capsys.readouterr().err
+    assert "train and a test split" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Files with exactly the layouts that were published, made here: each loads, and nothing else does.
+"""Files in the layouts that were published: each loads, and other files are refused.
 
 The small network stands for the large ones: a layout is a matter of keys and wrappers. The full sizes are at the end.
 """
@@ -24,7 +24,7 @@ State = dict[str, Tensor]
 
 
 def trained(text: str = SMALL) -> nn.Module:
-    """A network whose every tensor differs from a fresh one's, counters included."""
+    """Return a network in which every tensor, including counters, differs from an untrained one."""
     network = models.build(text + (",seed=3" if ":" in text else ":seed=3"))
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
@@ -43,7 +43,7 @@ def loaded(path: Path, text: str = SMALL) -> nn.Module:
 
 
 def with_sub_block(state: State) -> State:
-    """TRADES, MART, HYDRA and RST-AWP registered a second first group, which no forward pass uses."""
+    """TRADES, MART, HYDRA and RST-AWP have a second first group that no forward pass uses."""
     dead = {
         key.replace("block1.", "sub_block1."): value * 0 for key, value in state.items() if key.startswith("block1.")
     }
@@ -87,7 +87,7 @@ def test_published_layouts_load(layout: str, tmp_path: Path) -> None:
 
 
 def test_only_the_start_of_a_key_is_a_prefix() -> None:
-    """Two published loaders cut seven characters off every key that merely contains `module`."""
+    """Two published loaders wrongly cut seven characters off every key that contains `module`."""
     state = {"submodule.weight": torch.zeros(1), "module.block.module.weight": torch.ones(1)}
     assert set(checkpoints.plain(state)) == {"submodule.weight", "block.module.weight"}
 
@@ -223,7 +223,7 @@ def test_two_networks_in_one_file_are_refused() -> None:
         checkpoints.plain({"conv1.weight": torch.zeros(1), "module.conv1.weight": torch.zeros(1)})
 
 
-# ---------------------------------------------------------------- files that are something else
+# ---------------------------------------------------------------- other files
 
 
 class Bomb:
@@ -281,7 +281,7 @@ def test_other_files_are_one_sentence(tmp_path: Path) -> None:
         assert "\n" not in str(error.value)
 
 
-# ---------------------------------------------------------------- the names they are loaded by, in full size
+# ---------------------------------------------------------------- official names, in full size
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Loading by name: what comes out is ready to be attacked; what cannot be loaded is one sentence."""
+"""Loading by name: a loaded network is ready to be attacked, and a failure is one clear error."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ARCHITECTURE = "preact18:width=2,normalise=cifar10"
 
 
 def publish(folder: Path, name: str, **changes: Any) -> nn.Module:
-    """What training leaves behind (train/card.py): rounded weights, and their card."""
+    """Write rounded weights and their card, as train/card.py does."""
     folder.mkdir(exist_ok=True)
     network = models.build(ARCHITECTURE + ",seed=4")
     state = {key: t.half() if t.dim() > 1 else t for key, t in network.state_dict().items()}
@@ -50,14 +50,14 @@ def publish(folder: Path, name: str, **changes: Any) -> nn.Module:
 
 @pytest.fixture
 def zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty zoo and an empty current directory, so that the tests do not depend on what has been trained."""
+    """Use an empty zoo and an empty current directory, so that the tests do not depend on trained networks."""
     monkeypatch.setattr(loaders, "zoo_folder", lambda: tmp_path / "zoo")
     monkeypatch.setattr(loaders, "weights_folders", lambda: [tmp_path / "weights"])
     monkeypatch.chdir(tmp_path)
     return tmp_path / "zoo"
 
 
-# ---------------------------------------------------------------- what comes out
+# ---------------------------------------------------------------- loaded networks
 
 
 def test_a_loaded_network_is_ready_and_its_own(zoo: Path) -> None:
@@ -74,7 +74,7 @@ def test_a_loaded_network_is_ready_and_its_own(zoo: Path) -> None:
 
 
 def test_the_shipped_networks_load() -> None:
-    """Whatever is in the package and in weights/, its card is right about it; nothing to do while they are empty."""
+    """The cards in the package and in weights/ match their files."""
     for card in models.cards():
         network = models.load(card.spec)
         assert models.canonical(card.spec) == card.spec
@@ -97,7 +97,7 @@ def test_a_path_without_a_card_is_the_plain_architecture(zoo: Path) -> None:
         models.load("file:mine.pt")
 
 
-# ---------------------------------------------------------------- what does not
+# ---------------------------------------------------------------- errors
 
 
 def test_an_unknown_variant_lists_the_known_ones(zoo: Path) -> None:
@@ -142,12 +142,12 @@ def test_an_unknown_name_lists_the_known_ones(zoo: Path) -> None:
         models.load("wrn28-10:trades,path=x")
 
 
-# ---------------------------------------------------------------- yours
+# ---------------------------------------------------------------- your own networks
 
 
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A user's package in the current directory, forgotten afterwards."""
+    """Make a user's package in the current directory, and unload it afterwards."""
     (tmp_path / "mine_of_this_test").mkdir()
     (tmp_path / "mine_of_this_test" / "__init__.py").touch()
     (tmp_path / "mine_of_this_test" / "nets.py").write_text(

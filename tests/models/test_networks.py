@@ -1,4 +1,4 @@
-"""The networks are the published ones: their size, their keys, what they compute, and how their weights are drawn."""
+"""The networks are the published ones: size, keys, function and initial weights."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_every_architecture_is_tested_here() -> None:
     assert set(SMALL) == set(models.ARCHITECTURES)
 
 
-# ---------------------------------------------------------------- what they compute, written out from the formulas
+# ---------------------------------------------------------------- outputs, compared with the formulas
 
 
 def conv(p: dict[str, Tensor], key: str, x: Tensor, stride: int = 1) -> Tensor:
@@ -136,7 +136,7 @@ def test_v1_strides_on_the_first_convolution() -> None:
 
 
 def stirred(network: nn.Module) -> nn.Module:
-    """Batch norms that are not the identity, as after training: a test with fresh ones would not see them swapped."""
+    """Make the batch norms differ from the identity, so that a test notices if two are swapped."""
     generator = torch.Generator().manual_seed(7)
     with torch.no_grad():
         for module in network.modules():
@@ -198,7 +198,7 @@ def test_normalisation_happens_inside_and_adds_no_key(name: str) -> None:
         torch.testing.assert_close(inside(x), plain(2 * x - 1))
 
 
-# ---------------------------------------------------------------- drawing the weights
+# ---------------------------------------------------------------- initial weights
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -231,7 +231,7 @@ def test_every_parameter_is_initialised_as_published(name: str) -> None:
     assert all(p.requires_grad for p in network.parameters())
 
 
-# ---------------------------------------------------------------- what is refused
+# ---------------------------------------------------------------- errors
 
 
 @pytest.mark.parametrize("text", ["wrn:depth=27", "wrn:depth=4", "wrn:widen=0"])

@@ -110,7 +110,7 @@ def test_training_writes_short_what_is_large_and_a_user_loads_it(
     assert models.digest(models.load(f"file:{out}")) == card.weights
 
 
-# ---------------------------------------------------------------- what is refused
+# ---------------------------------------------------------------- errors
 
 
 @pytest.mark.parametrize("lost", ["w:low", "w:high", "w:shape"])

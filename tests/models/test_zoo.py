@@ -1,4 +1,4 @@
-"""What the cards say is what the store holds, and what a user sees on the images that come with the package."""
+"""The cards agree with the store, and with predictions on the images that come with the package."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ EMBEDDED = [c for c in CARDS if c.name.startswith("compact-cifar10-") and "noise
 
 @pytest.mark.parametrize("card", EMBEDDED, ids=by_spec)
 def test_the_embedded_images_are_classified_as_the_card_says(card: Card) -> None:
-    """To an image or two, which on other hardware may fall to the other side."""
+    """Up to two images, whose prediction may differ on other hardware."""
     said, images = card.clean.more["embedded"], data.load("cifar10:test")
     hits = Eager().scores(models.load(card.spec), images.images(range(1000))).argmax(1) == images.labels(range(1000))
     assert said["total"] == 1000

@@ -419,7 +419,8 @@ def ends_with_one_line(process: subprocess.Popen[str], code: int, before: Sequen
     out, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, out) == (code, "")
     said = [line for line in err.splitlines() if "samples a minute" not in line]  # progress, where a machine is slow
-    assert said == [*before, "antiadv: stopped; what was finished is kept, and the same command goes on from there"]
+    assert said[:-1] == [*before]
+    assert said[-1].startswith("antiadv: stopped; ")
     end = time.monotonic() + PATIENCE
     while alive(process.pid):
         assert time.monotonic() < end, "workers have outlived their driver"

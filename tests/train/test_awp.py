@@ -1,4 +1,4 @@
-"""AWP: how far each tensor moves, that it comes back, and where the gradient is taken."""
+"""AWP: each tensor moves by the right distance, is restored, and the gradient is taken in between."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HYDRA: exactly the stated fraction, the straight-through slope, and plain networks at the end of a phase."""
+"""HYDRA: exact share of pruned weights, straight-through gradient, plain networks after each phase."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_first_scores() -> None:
 
 
 def test_the_slope_passes_straight_through() -> None:
-    """∂L/∂s = ∂L/∂(w ⊙ M) · w · sign s, for pruned and kept weights alike; w itself has none."""
+    """∂L/∂s = ∂L/∂(w ⊙ M) · w · sign s, for pruned and kept weights; w has no gradient."""
     layer = nn.Linear(6, 3)
     net = nn.Sequential(layer)
     with torch.no_grad():

@@ -16,7 +16,7 @@ from tests.train.tiny import batch, network, scores
 
 
 class Table(nn.Module):
-    """A network that answers x with one row and anything else with another: losses in closed form."""
+    """A network with one row of logits for x and another for all other images: losses have a closed form."""
 
     def __init__(self, x: Tensor, at_x: Tensor, elsewhere: Tensor) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ def test_mart_in_full() -> None:
 
 
 def slopes(text: str) -> tuple[Tensor, Tensor]:
-    """The gradients of a recipe's loss by the scores at x and at z."""
+    """Return the gradients of a loss with respect to the logits at x and at z."""
     s, r = (scores.clone().requires_grad_() for scores in (S, R))
     return torch.autograd.grad(parse(text).loss(Table(X, s, r), X, Z, Y).value.sum(), (s, r))
 
@@ -92,7 +92,7 @@ def test_mart_teaches_by_the_weight_and_by_both_sides_of_the_divergence() -> Non
 
 
 def test_trades_climbs_the_divergence_from_x_to_z() -> None:
-    """KL(p(x) ‖ p(z)), one step of it; that from z to x climbs elsewhere."""
+    """One step on KL(p(x) ‖ p(z)); the reverse divergence has another gradient."""
     net, found = network(), batch()
     found = Batch(found.x, found.y, 100 * found.d, found.t)  # far from x, where the two differ
     start = (found.x + 0.001 * found.d).clamp(found.x - 0.5, found.x + 0.5).clamp(0, 1).requires_grad_()

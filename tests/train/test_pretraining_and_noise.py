@@ -1,4 +1,4 @@
-"""A new head, noise layers, and averaged predictions."""
+"""A new last layer, noise layers, and averaged predictions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import nn
 
 from antiadv import models
 from antiadv.core.errors import BadInput
-from antiadv.models.noise import GaussianNoise, fold, noise_layers, reseed, silence
+from antiadv.models.noise import GaussianNoise, fold, noise_layers, noisy, reseed
 from antiadv.train import average_predictions, parse
 from antiadv.train.pretraining import new_head
 from tests.train.tiny import batch, network
@@ -65,13 +65,12 @@ def test_noise_is_a_function_of_its_seed_and_fresh_at_every_call() -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_noise_is_off_until_someone_says_where_it_comes_from() -> None:
+def test_noise_is_off_by_default() -> None:
     net, x = network(0.3).eval(), batch().x
     quiet = net(x)
     assert torch.equal(net(x), quiet)
-    reseed(noise_layers(net), 0)
-    assert not torch.equal(net(x), quiet)
-    silence(noise_layers(net))
+    with noisy(noise_layers(net), 0):
+        assert not torch.equal(net(x), quiet)
     assert torch.equal(net(x), quiet)
 
 

@@ -1,4 +1,4 @@
-"""The step: augmentation, schedule, SGD, averages, and dice that depend on (seed, phase, epoch, step) alone."""
+"""The step: augmentation, schedule, SGD, averages, and random numbers keyed by (seed, phase, epoch, step)."""
 
 from __future__ import annotations
 

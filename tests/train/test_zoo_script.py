@@ -74,7 +74,7 @@ def test_parts_make_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_a_job_that_cannot_be_read_is_given_up_and_the_rest_goes_on(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Real child processes: one refused for its recipe, one for its data, neither waits for the other."""
+    """Two child processes fail, one for its recipe and one for its data, without waiting for each other."""
     for split in ("train", "test"):
         (tmp_path / f"cifar10-{split}.json").write_text("{}")
     place = Place(str(tmp_path), tmp_path / "work", "cpu", "eager", 1, 8)

@@ -1,4 +1,4 @@
-"""A problem that any recipe learns in seconds: four colours, eight pixels a side, and a network of two layers.
+"""A problem that every recipe learns in seconds: four colours, 8 x 8 pixels, and a network of two layers.
 
 The colours are 0.6 apart, so a ball of 8/255 never reaches the next one, and a crop changes no colour.
 """
@@ -16,7 +16,7 @@ COLOURS = torch.tensor([[0.2, 0.2, 0.2], [0.8, 0.2, 0.2], [0.2, 0.8, 0.2], [0.2,
 
 
 def colours(text: str = "cifar10", n: int = 64) -> Sets:
-    """What `read_sets` gives, made here; the name decides how many of the four colours there are."""
+    """Replace `read_sets`. The name decides how many of the four colours there are."""
     classes = 4 if text.startswith("cifar10:") or text == "cifar10" else 3
     dice = torch.Generator().manual_seed(classes)
     y = torch.arange(n) % classes

@@ -1,1 +1,1 @@
-"""The command line: each verb parses text, calls one function of the library, and prints."""
+"""The command line. Each command parses its options, calls one function of the library, and prints the result."""

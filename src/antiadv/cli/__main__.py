@@ -1,6 +1,6 @@
-"""The verbs, and what happens when one fails: one line and exit code 2 for bad input, 130 for Ctrl-C, 143 for SIGTERM.
+"""The commands and their exit codes: 0, 2 after an error message of one line, 130 after Ctrl-C, 143 after SIGTERM.
 
-Verbs import torch and the library inside their commands, so that help and version are quick.
+Commands import torch and the library when they run, so that help and version are quick.
 
 antiadv demo | attack | evaluate | report | reproduce | verdict | theory | train | data import | list
 """
@@ -27,11 +27,12 @@ from antiadv.cli.start import ENDED, STOPPED
 from antiadv.core.errors import AntiadvError
 from antiadv.core.printable import printable
 
-# typer may stand on click or on a copy of its own: this is whichever it raises for a wrong command line
+# the error for a wrong command line, from click or from the copy of click inside typer
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 LONG_WORD = re.compile(r"(\S{100})\S{300,}(\S{100})")
-HERE = Path(antiadv.__file__).parent
+PACKAGE = Path(antiadv.__file__).parent
+RESUME = "finished work is kept, and the same command continues from there"
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 VERBS = {
@@ -57,15 +58,17 @@ def _version(asked: bool) -> None:
 
 
 @app.callback()
-def _root(version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print it.")) -> None:
-    """The anti-adversary layer, and the test bench that tells what it is worth."""
+def _root(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+) -> None:
+    """The anti-adversary layer, and a test bench for adversarial robustness."""
 
 
 def main(args: list[str] | None = None) -> int:
-    """Run a verb; the exit code. Also the entry point of the `antiadv` script."""
+    """Run a command and return its exit code."""
     args = sys.argv[1:] if args is None else args
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a ? in a table where the terminal lacks a letter
+        sys.stdout.reconfigure(errors="replace")  # prints ? for a letter that the terminal lacks
     with warnings.catch_warnings(), _ending():
         warnings.showwarning = _in_one_line(warnings.showwarning)
         return _run(args)
@@ -75,7 +78,7 @@ def _run(args: list[str]) -> int:
     try:
         code: int = app(args, standalone_mode=False) or 0
         if sys.stdout is not None:
-            sys.stdout.flush()  # what cannot be written is said below, not by the interpreter at its end
+            sys.stdout.flush()  # an error here is reported below, not by the interpreter at exit
     except (KeyboardInterrupt, typer.Abort):
         code = STOPPED
     except _Ended:
@@ -83,33 +86,30 @@ def _run(args: list[str]) -> int:
     except AntiadvError as error:
         if "--debug" in args:
             raise
-        return _say(" ".join(str(error).split()), 2)
+        return _fail(str(error), 2)
     except _UsageError as error:
-        if type(error).__name__ == "NoArgsIsHelpError":  # a verb was left out: its text is the help
+        if type(error).__name__ == "NoArgsIsHelpError":  # no command was given: the message is the help
             print(error.format_message())  # type: ignore[attr-defined]
             return 0
-        return _say(" ".join(error.format_message().split()), 2)  # type: ignore[attr-defined]
-    except OSError as error:  # of the machine, not of ours: a full disk behind stdout, too many open files
+        return _fail(error.format_message(), 2)  # type: ignore[attr-defined]
+    except OSError as error:  # such as a full disk or too many open files
         if "--debug" in args:
             raise
-        _let_go_of_stdout()
-        if isinstance(error, BrokenPipeError):  # `| head`, which has seen enough
+        _discard_stdout()
+        if isinstance(error, BrokenPipeError):  # the reader is gone, as with `| head`
             return 1
         where = f"{error.filename}: " if error.filename else ""
-        kept = "what was finished is kept, and the same command goes on from there"
-        return _say(f"{where}{error.strerror or error}; {kept}. --debug shows where it was raised.", 2)
-    if code in (STOPPED, ENDED):
-        return _say("stopped; what was finished is kept, and the same command goes on from there", code)
-    return code
+        return _fail(f"{where}{error.strerror or error}; {RESUME}. --debug shows the traceback.", 2)
+    return _fail(f"stopped; {RESUME}", code) if code in (STOPPED, ENDED) else code
 
 
 class _Ended(BaseException):
-    """SIGTERM came. No KeyboardInterrupt, of which typer makes its own; no SystemExit, which a network may raise."""
+    """Raised on SIGTERM. typer converts KeyboardInterrupt, and a network may raise SystemExit: so neither is used."""
 
 
 @contextlib.contextmanager
 def _ending() -> Iterator[None]:
-    """SIGTERM, which batch systems send before they kill, ends a verb as Ctrl-C does: workers, display and all."""
+    """Make SIGTERM, which batch systems send before they kill, end a command as Ctrl-C does."""
 
     def end(*_: object) -> None:
         raise _Ended
@@ -124,32 +124,32 @@ def _ending() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
 
 
-def _let_go_of_stdout() -> None:
-    """What is left in its buffer goes nowhere, or the interpreter would try once more at its end."""
+def _discard_stdout() -> None:
+    """Drop the buffer of stdout if it cannot be written, or the interpreter would try again at exit."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         sys.stdout.flush()
         return
     with contextlib.suppress(OSError, ValueError, AttributeError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
 
 
 def _in_one_line(show: Callable[..., None]) -> Callable[..., None]:
-    """Our own warnings as our errors are said; other people's as ever."""
+    """Print warnings of this package in one line, like its errors; leave other warnings alone."""
 
     def warn(message: Warning | str, category: type[Warning], filename: str, *more: object) -> None:
-        if Path(filename).is_relative_to(HERE):
-            print(f"antiadv: {printable(' '.join(str(message).split()))}", file=sys.stderr)
+        if Path(filename).is_relative_to(PACKAGE):
+            _fail(str(message), 0)
         else:
             show(message, category, filename, *more)
 
     return warn
 
 
-def _say(sentence: str, code: int) -> int:
-    """One line, without control codes and without the middle of a word that fills a screen."""
-    short = LONG_WORD.sub(r"\1…\2", printable(sentence))
+def _fail(message: str, code: int) -> int:
+    """Print one line without control codes, with the middle of very long words cut, and return the exit code."""
+    short = LONG_WORD.sub(r"\1…\2", printable(" ".join(message.split())))
     print(f"antiadv: {short}", file=sys.stderr)
     return code
 

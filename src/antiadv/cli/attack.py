@@ -1,10 +1,11 @@
-"""`antiadv attack IMAGE`: one image in; the attacked image and a side-by-side picture out."""
+"""`antiadv attack IMAGE`: attack one image; write the attacked image and a comparison."""
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,110 +17,122 @@ if TYPE_CHECKING:
     from PIL import Image
     from torch import Tensor, nn
 
+    from antiadv.evaluation import Outcome
+
 GREY = ("1", "L", "LA")  # modes of Pillow without colour
-GAP, TALL = 4, 256  # pixels between the panels, and the least height of the side-by-side picture
-LARGEST = 8192  # pixels a side; what a network takes is far smaller
+GAP, TALL = 4, 256  # pixels: space between the panels of a comparison, and its least height
+LARGEST = 8192  # pixels for each side
 
 
 def command(
-    image: Annotated[Path, typer.Argument(help="A picture of the size the network takes; see --size.")],
+    image: Annotated[Path, typer.Argument(help="The image file. Use --size if the network needs another size.")],
     model: options.Model,
     attack: options.Attack = "pgd",
     threat: options.Threat = "linf:8/255",
     defence: options.Defence = "none",
-    label: Annotated[
-        int | None, typer.Option("--label", help="The true class; by default what the network says.")
-    ] = None,
-    target: Annotated[int | None, typer.Option("--target", help="The class to reach, for a targeted attack.")] = None,
+    label: Annotated[int | None, typer.Option("--label", help="True class. Default: the predicted class.")] = None,
+    target: Annotated[int | None, typer.Option("--target", help="Class to reach, for a targeted attack.")] = None,
     size: Annotated[
-        int | None, typer.Option("--size", min=1, max=LARGEST, help="Resize and crop to this many pixels first.")
+        int | None, typer.Option("--size", min=1, max=LARGEST, help="Resize and crop to SIZE x SIZE pixels first.")
     ] = None,
     data: options.Data = "cifar10",
-    out: Annotated[Path, typer.Option("--out", help="The folder for the pictures.")] = Path(),
+    out: Annotated[Path, typer.Option("--out", help="Folder for the pictures.")] = Path(),
     seed: options.Seed = 0,
     device: options.Device = None,
     json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Attack one image: writes NAME.attacked.png and NAME.compared.png, and says what changed."""
-    import torch
-    from PIL import Image
+    """Attack one image.
 
-    from antiadv import attacks, defences, models
-    from antiadv.core.attack import never_ran
+    Writes NAME.attacked.png and NAME.compared.png, and prints the prediction before and after.
+    """
+    from antiadv import attacks, defences, evaluation, models
     from antiadv.core.validation import check_base
-    from antiadv.evaluation import attack as attack_and_judge
     from antiadv.evaluation.cell import make_threat
     from antiadv.evaluation.resources import find_device
     from antiadv.reporting.flags import narrow_range
 
-    where = find_device(device)
-    net = defences.wrap(defence, models.load(model).to(where))
+    place = find_device(device)
+    net = defences.wrap(defence, models.load(model).to(place))
     chosen = attacks.parse(attack)
-    asked = make_threat(threat, chosen)
-    if asked.targeted and target is None:
-        raise BadInput(f"the threat {asked} is targeted; say which class to reach with --target.")
+    limits = make_threat(threat, chosen)
+    if limits.targeted and target is None:
+        raise BadInput(f"the threat {limits} is targeted; name the class to reach with --target.")
     check_base(net)
-    x, before = _fitted(net, read_image(image, size).to(where))
+    x, before = _fitted(net, read_image(image, size).to(place))
     for flag in narrow_range(x):
         typer.echo(f"Flag {flag}", err=True)
-    for option, asked_for in (("--label", label), ("--target", target)):
-        if asked_for is not None and not 0 <= asked_for < len(before):
-            raise BadInput(f"{option} must be a class of the network, 0 … {len(before) - 1}; found {asked_for}.")
-    if target is not None and target in (label, int(before.argmax())):
-        raise BadInput(f"class {target} is what the picture is, or is taken for, already; give another --target.")
-    goal = target if target is not None else label if label is not None else int(before.argmax())
-    y = torch.tensor([goal], device=where)
-    outcome = attack_and_judge(
-        net,
-        x,
-        y,
-        chosen,
-        asked.ball,
-        queries=asked.queries,
-        access=asked.access,
-        targeted=target is not None,
-        seed=seed,
-    )
+    y = _goal(before, label, target)
+    how: dict[str, Any] = {"queries": limits.queries, "access": limits.access, "targeted": target is not None}
+    outcome = evaluation.attack(net, x, y, chosen, limits.ball, seed=seed, **how)
     z = to_bytes(outcome.images[0])
-    after = _probabilities(net, from_bytes(z)[None].to(where))
-    attacked, compared = (out / f"{image.stem}.{kind}.png" for kind in ("attacked", "compared"))
+    after = _probabilities(net, from_bytes(z)[None].to(place))
+    files = _write(out, image.stem, to_bytes(x[0]), z)
+    result = _result(outcome, before, after, _class_names(data, len(before))) | files
+    if json:
+        show.print_json(result)
+    else:
+        show.out().print(_sentence(outcome, result), soft_wrap=True)
+
+
+def _goal(before: Tensor, label: int | None, target: int | None) -> Tensor:
+    """Return the class to leave, or the class to reach, as a batch of one."""
+    import torch
+
+    predicted = int(before.argmax())
+    for option, number in (("--label", label), ("--target", target)):
+        if number is not None and not 0 <= number < len(before):
+            raise BadInput(f"{option} must be a class of the network, 0 … {len(before) - 1}; found {number}.")
+    if target is not None and target in (label, predicted):
+        raise BadInput(f"--target {target} is already the true or the predicted class; give another class.")
+    goal = target if target is not None else label if label is not None else predicted
+    return torch.tensor([goal], device=before.device)
+
+
+def _write(folder: Path, stem: str, x: np.ndarray, z: np.ndarray) -> dict[str, str]:
+    from PIL import Image
+
+    files = {kind: folder / f"{stem}.{kind}.png" for kind in ("attacked", "compared")}
     try:
-        out.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(z).save(attacked)
-        side_by_side(to_bytes(x[0]), z).save(compared)
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(z).save(files["attacked"])
+        side_by_side(x, z).save(files["compared"])
     except OSError as error:
-        raise BadInput(f"{out} cannot be written ({error.strerror or error}); choose a folder with --out.") from error
-    names = _names(data, len(before))
-    said = {
-        "before": {"class": int(before.argmax()), "name": names(before), "confidence": before.max().item()},
-        "after": {"class": int(after.argmax()), "name": names(after), "confidence": after.max().item()},
+        raise BadInput(f"{folder} cannot be written: {error.strerror or error}; choose a folder with --out.") from error
+    return {kind: str(path) for kind, path in files.items()}
+
+
+def _result(outcome: Outcome, before: Tensor, after: Tensor, name: Callable[[int], str]) -> dict[str, Any]:
+    def top(p: Tensor) -> dict[str, Any]:
+        label = int(p.argmax())
+        return {"class": label, "name": name(label), "confidence": p.max().item()}
+
+    return {
+        "before": top(before),
+        "after": top(after),
         "fooled": bool(outcome.fooled[0]),
         "not_attacked": bool(outcome.not_attacked[0]),
         "least_queries": outcome.least_queries,
         "distance": outcome.records[0].distance,
         "queries": outcome.records[0].queries,
         "judge_queries": outcome.judge_queries,
-        "attacked": str(attacked),
-        "compared": str(compared),
     }
-    if json:
-        show.print_json(said)
-        return
-    if said["not_attacked"]:
-        verb = f"not attacked: {never_ran(chosen, asked)}"
+
+
+def _sentence(outcome: Outcome, result: dict[str, Any]) -> str:
+    from antiadv.core.attack import never_ran
+
+    if result["not_attacked"]:
+        happened = f"not attacked: {never_ran(outcome.attack, outcome.threat)}"
     else:
-        verb = "fooled" if outcome.fooled[0] else "not fooled"
-        verb += f" after {said['queries']} queries at distance {said['distance']:.4g}"
-    show.out().print(
-        f"{verb}: "
-        f"{names(before)} ({before.max():.1%}) → {names(after)} ({after.max():.1%}) as saved in 8 bits\n"
-        f"{attacked}\n{compared}",
-        soft_wrap=True,
-    )
+        happened = "fooled" if result["fooled"] else "not fooled"
+        happened += f" after {result['queries']} queries at distance {result['distance']:.4g}"
+    before, after = (f"{p['name']} ({p['confidence']:.1%})" for p in (result["before"], result["after"]))
+    return f"{happened}: {before} → {after} as saved in 8 bits\n{result['attacked']}\n{result['compared']}"
 
 
 def _probabilities(net: nn.Module, x: Tensor) -> Tensor:
+    """Return the probabilities of the classes for a batch of one image."""
     import torch
 
     from antiadv.core.validation import check_scores
@@ -131,19 +144,21 @@ def _probabilities(net: nn.Module, x: Tensor) -> Tensor:
         height, width = x.shape[2:]
         raise BadInput(
             f"the network cannot take a picture of {width} × {height} pixels ({str(error).partition(chr(10))[0]}); "
-            "give the size it takes with --size."
+            "give the right size with --size."
         ) from error
     except AntiadvError:
         raise
     except Exception as error:
-        raise BadInput(f"the network cannot take this picture; it raised {first_line(error)}. Mend it.") from error
+        raise BadInput(f"the network failed on this picture with {first_line(error)}; correct the network.") from error
     check_scores(s, x)
     return s.softmax(1)[0]
 
 
 def _fitted(net: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
-    """The picture in as many channels as the network takes, and the probabilities it gives: three, a grey picture's
-    repeated; where it refuses these, one, a colour picture made grey."""
+    """Return the picture with the channels that the network takes, and its probabilities.
+
+    Three channels are tried first, then one: a grey picture is repeated, a colour picture made grey.
+    """
     import numpy as np
     from PIL import Image
 
@@ -157,19 +172,19 @@ def _fitted(net: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
         raise
 
 
-def _names(text: str, classes: int):  # type: ignore[no-untyped-def]
-    """The name of the most likely class, or its number where the data set does not fit."""
+def _class_names(text: str, classes: int) -> Callable[[int], str]:
+    """Return the function from class number to name; it gives the number if the data set does not fit."""
     from antiadv import data
 
     try:
         known = data.load(text).classes
     except BadInput:
         known = ()
-    return lambda p: known[int(p.argmax())] if len(known) == classes else f"class {int(p.argmax())}"
+    return lambda label: known[label] if len(known) == classes else f"class {label}"
 
 
 def read_image(path: Path, size: int | None) -> Tensor:
-    """One picture in [0, 1]: `[1, 3, H, W]`, or `[1, 1, H, W]` if it is greyscale."""
+    """Read a picture as `[1, 3, H, W]` in [0, 1], or `[1, 1, H, W]` if it is greyscale."""
     import numpy as np
     from PIL import ImageOps
 
@@ -178,18 +193,19 @@ def read_image(path: Path, size: int | None) -> Tensor:
     try:
         opened = open_picture(path, str(path))
         if opened.mode.startswith(("I", "F")):
-            raise BadInput(f"{path} has more than 8 bits a pixel (mode {opened.mode}); save it with 8 bits first.")
+            raise BadInput(f"{path} has more than 8 bits per channel (mode {opened.mode}); save it with 8 bits.")
         picture: Image.Image = opened.convert("L" if opened.mode in GREY else "RGB")
     except FileNotFoundError:
-        raise BadInput(f"no picture at {path}; give the path of a PNG or JPEG file.") from None
+        raise BadInput(f"there is no picture at {path}; give the path of a PNG or JPEG file.") from None
     except OSError as error:
-        raise BadInput(f"{path} cannot be read ({error.strerror or error}); give a PNG or JPEG file.") from None
+        raise BadInput(f"{path} cannot be read: {error.strerror or error}; give a PNG or JPEG file.") from None
     if size is not None:
         picture = ImageOps.fit(picture, (size, size))
     return from_bytes(np.asarray(picture))[None]
 
 
 def from_bytes(pixels: np.ndarray) -> Tensor:
+    """Convert uint8 `[H, W, C]` or `[H, W]` to float32 `[C, H, W]` in [0, 1]."""
     import torch
 
     pixels = pixels[:, :, None] if pixels.ndim == 2 else pixels
@@ -197,7 +213,7 @@ def from_bytes(pixels: np.ndarray) -> Tensor:
 
 
 def to_bytes(x: Tensor) -> np.ndarray:
-    """`[H, W, 3]`, or `[H, W]` of one channel, as Pillow has them."""
+    """Convert `[C, H, W]` in [0, 1] to uint8 `[H, W, 3]`, or `[H, W]` for one channel, as Pillow expects."""
     import torch
 
     pixels: np.ndarray = (x.cpu() * 255).round().to(torch.uint8).permute(1, 2, 0).numpy()
@@ -205,7 +221,7 @@ def to_bytes(x: Tensor) -> np.ndarray:
 
 
 def side_by_side(x: np.ndarray, z: np.ndarray) -> Image.Image:
-    """The image, the change stretched to the full range around grey, and the attacked image."""
+    """Draw the image, the perturbation stretched to the full range around grey, and the attacked image."""
     import numpy as np
     from PIL import Image
 
@@ -215,5 +231,5 @@ def side_by_side(x: np.ndarray, z: np.ndarray) -> Image.Image:
     zoom = max(1, -(-TALL // x.shape[0]))
     panels = [np.kron(p, np.ones((zoom, zoom, 1), np.uint8)) for p in (x, middle, z)]
     gap = np.full((panels[0].shape[0], GAP, x.shape[2]), 255, np.uint8)
-    whole = np.concatenate([panels[0], gap, panels[1], gap, panels[2]], axis=1)
-    return Image.fromarray(whole[:, :, 0] if whole.shape[2] == 1 else whole)
+    row = np.concatenate([panels[0], gap, panels[1], gap, panels[2]], axis=1)
+    return Image.fromarray(row[:, :, 0] if row.shape[2] == 1 else row)

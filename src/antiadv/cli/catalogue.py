@@ -1,4 +1,4 @@
-"""`antiadv list`: what there is, with the text to write for it."""
+"""`antiadv list`: attacks, defences, recipes, models and data sets, by the names used in specs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from antiadv.cli import options, show
+from antiadv.cli import options as shared
+from antiadv.cli import show
 
 if TYPE_CHECKING:
     from antiadv.core import spec
@@ -26,10 +27,13 @@ class Kind(StrEnum):
 
 def command(
     kind: Annotated[Kind, typer.Argument(help="What to list.")],
-    json: options.Json = False,
-    debug: options.Debug = False,
+    json: shared.Json = False,
+    debug: shared.Debug = False,
 ) -> None:
-    """List the attacks, defences, training recipes, models or data sets, with their options."""
+    """List attacks, defences, recipes, models or data.
+
+    Each line shows a name, its options with their defaults, and a short description.
+    """
     found = lines(kind)
     if json:
         show.print_json({kind.value: found})
@@ -38,7 +42,7 @@ def command(
 
 
 def lines(kind: Kind) -> list[dict[str, str]]:
-    """A line for each entry: columns by name."""
+    """Return a row for each entry: column name to text."""
     from antiadv import data, models
     from antiadv.defences import DEFENCES
     from antiadv.train import RECIPES
@@ -67,11 +71,11 @@ def _attacks() -> list[dict[str, str]]:
 
 
 def _rest(factory: spec.Factory) -> dict[str, str]:
-    """The options with their defaults, and the first line of what it says of itself."""
+    """Return the options with their defaults, and the first line of the docstring."""
     from antiadv.core import spec
 
     known: Mapping[str, spec.Parameter] = spec.parameters(factory)
     empty = inspect.Parameter.empty
-    said = [k if p.default is empty else f"{k}={spec.show(p.default)}" for k, p in known.items()]
+    options = [k if p.default is empty else f"{k}={spec.show(p.default)}" for k, p in known.items()]
     about = (inspect.getdoc(inspect.getmodule(factory)) if isinstance(factory, type) else inspect.getdoc(factory)) or ""
-    return {"options": ", ".join(said), "about": about.partition("\n")[0]}
+    return {"options": ", ".join(options), "about": about.partition("\n")[0]}

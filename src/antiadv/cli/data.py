@@ -1,4 +1,4 @@
-"""`antiadv data import SOURCE`: any published form of a data set, checked, to the one form we read."""
+"""`antiadv data import SOURCE`: check a data set in any published form, and convert it to our form."""
 
 from __future__ import annotations
 
@@ -9,28 +9,32 @@ import typer
 
 from antiadv.cli import options, show, start
 
-app = typer.Typer(no_args_is_help=True, help="Bring data sets in.")
+app = typer.Typer(no_args_is_help=True, help="Import data sets.")
 
 
 @app.callback()
 def _data() -> None:
-    """Bring data sets in."""
+    """Import data sets."""
 
 
 @app.command("import")
 @start.verb
 def command(
     source: Annotated[
-        Path, typer.Argument(help="An archive or a folder: CIFAR's, an .npz, ImageNet's validation set.")
+        Path, typer.Argument(help="Archive or folder: CIFAR as published, an .npz, or ImageNet's validation set.")
     ],
     name: Annotated[
-        str | None, typer.Option("--name", help="cifar10, cifar100, imagenet or nips2017, where it is not plain.")
+        str | None,
+        typer.Option("--name", help="cifar10, cifar100, imagenet or nips2017, if the source does not show it."),
     ] = None,
-    directory: Annotated[Path, typer.Option("--dir", help="Where data sets are kept.")] = options.DATA,
+    directory: Annotated[Path, typer.Option("--dir", help="Folder for imported data sets.")] = options.DATA,
     json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Recognise a data set, check it, and copy it to where `--data` looks for it."""
+    """Check a data set and copy it to the data folder.
+
+    The option --data of other commands finds it there.
+    """
     from antiadv import data
 
     written = data.import_source(source, directory, name)

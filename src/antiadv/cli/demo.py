@@ -1,4 +1,4 @@
-"""`antiadv demo`: the main job on what comes with the package, in under three minutes on two cores."""
+"""`antiadv demo`: compare a robust network with and without the layer, in under three minutes on two cores."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SAMPLES = range(100)
 
 
 def cells(resources: Resources) -> list[Cell]:
-    """A robust network, bare and behind the layer, under an attacker who asks, one with gradients, one with it all."""
+    """Return the cells: a score-based, a gradient-based and a transfer attack, without and with the layer."""
     from antiadv.evaluation import make_cell
 
     return [
@@ -33,7 +33,10 @@ def command(
     json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Attack a robust network, bare and behind the anti-adversary layer, and compare. Run again: it resumes."""
+    """Show what the layer does, in under three minutes.
+
+    Attacks a robust network without and with the anti-adversary layer, and compares. Run it again to resume.
+    """
     from antiadv.evaluation import Resources, Store, evaluate
     from antiadv.reporting import report_of
     from antiadv.reporting.rows import rows
@@ -46,5 +49,5 @@ def command(
     if json:
         show.print_json({"store": str(store), **made.json()})
     else:
-        where = f"Results lie in {store}; antiadv report --store {shlex.quote(str(store))} shows them again."
+        where = f"Results are in {store}; antiadv report --store {shlex.quote(str(store))} shows them again."
         show.print_rows(made.rows, [*made.sentences, where])

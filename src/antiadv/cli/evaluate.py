@@ -1,4 +1,4 @@
-"""`antiadv evaluate`: run one cell, resume it, and show its row."""
+"""`antiadv evaluate`: run or resume one cell, and print its row."""
 
 from __future__ import annotations
 
@@ -27,45 +27,31 @@ def command(
     runner: options.Runner = "local",
     store: options.StoreFolder = Path("results"),
     device: options.Device = None,
-    keep_images: Annotated[bool, typer.Option("--keep-images", help="Keep the attacked images too.")] = False,
+    keep_images: Annotated[bool, typer.Option("--keep-images", help="Also store the attacked images.")] = False,
     json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Attack a classifier on a data set and store what happened to each sample. Run again to resume."""
+    """Attack a classifier on a data set.
+
+    Stores a record for each sample. Run the same command again to resume.
+    """
     from antiadv.evaluation import Resources, Store, evaluate, make_cell, parse_runner
     from antiadv.reporting import report_of
     from antiadv.reporting.rows import bare_cell, rows
 
-    carry_out = parse_runner(runner)
-    resources = Resources(device, compiled=compiled)
+    workers, resources, facts = parse_runner(runner), Resources(device, compiled=compiled), Store(store)
     options.check_here(resources, precision, runner)
-    cell = make_cell(
-        model=model,
-        attack=attack,
-        threat=threat,
-        defence=defence,
-        samples=samples,
-        data=data,
-        seed=seed,
-        precision=precision,
-        looks=looks,
-        resources=resources,
-    )
-    facts = Store(store)
-    shown = dataclasses.replace(bare_cell(cell), samples=range(0))  # not run, but its row is shown: it must be as fresh
+    names = {"model": model, "attack": attack, "threat": threat, "defence": defence, "data": data}
+    cell = make_cell(**names, samples=samples, seed=seed, precision=precision, looks=looks, resources=resources)
+    bare = bare_cell(cell)
+    checked = dataclasses.replace(bare, samples=range(0))  # its row is shown, so its network is checked; nothing is run
+    how = {"shard": shard, "batch": batch}
     with show.progress(quiet=json) as tell:
         evaluate(
-            [shown, cell],
-            facts,
-            shard=shard,
-            batch=batch,
-            runner=carry_out,
-            resources=resources,
-            keep_images=keep_images,
-            progress=tell,
+            [checked, cell], facts, **how, runner=workers, resources=resources, keep_images=keep_images, progress=tell
         )
-    made = report_of(rows(facts, dict.fromkeys([bare_cell(cell), cell])))
+    made = report_of(rows(facts, dict.fromkeys([bare, cell])))
     if json:
         show.print_json({"store": str(store), **made.json()})
     else:
-        show.print_rows(made.rows, [*made.sentences, f"Results lie in {facts.folder(cell)}"])
+        show.print_rows(made.rows, [*made.sentences, f"Results are in {facts.folder(cell)}"])

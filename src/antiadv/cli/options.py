@@ -1,6 +1,7 @@
-"""Options that several verbs share, each said once, and what is checked of them at the door.
+"""Options that several commands share.
 
-`PRECISIONS`, `SPEEDS`, `LOOKS` and `DATA` repeat what the library has, so that help needs no torch; a test compares.
+`PRECISIONS`, `SPEEDS`, `LOOKS` and `DATA` repeat values of the library, so that help does not import torch. A test
+compares them.
 """
 
 from __future__ import annotations
@@ -19,45 +20,52 @@ LOOKS = 10
 DATA = Path("~/.antiadv/data")
 
 Model = Annotated[
-    str, typer.Option("--model", help="A network: compact:trades, wrn28-10:mart,path=FILE, my.module:make.")
+    str, typer.Option("--model", help="Network: compact:trades, wrn28-10:mart,path=FILE, or my.module:make.")
 ]
 Defence = Annotated[
-    str, typer.Option("--defence", help="A defence, such as anti_adversary:steps=2; none leaves it bare.")
+    str, typer.Option("--defence", help="Defence, such as anti_adversary:steps=2; none: the bare network.")
 ]
-Attack = Annotated[str, typer.Option("--attack", help="An attack, such as square or pgd:steps=40.")]
-Threat = Annotated[str, typer.Option("--threat", help="Radius and budget: linf:8/255,queries=1000 or l2:0.5.")]
+Attack = Annotated[str, typer.Option("--attack", help="Attack, such as square or pgd:steps=40.")]
+Threat = Annotated[str, typer.Option("--threat", help="Ball and query budget: linf:8/255,queries=1000 or l2:0.5.")]
 Data = Annotated[
-    str, typer.Option("--data", help="cifar10, cifar100, imagenet or nips2017, each with dir=FOLDER; or arrays:FILE.")
+    str,
+    typer.Option(
+        "--data", help="Data set: cifar10, cifar100, imagenet or nips2017, each with dir=FOLDER; or arrays:FILE."
+    ),
 ]
 Samples = Annotated[
-    str | None, typer.Option("--samples", help="Which samples, START:STOP.", show_default="the first 1000, or all")
+    str | None, typer.Option("--samples", help="Samples, as START:STOP.", show_default="the first 1000, or all")
 ]
 Shard = Annotated[
-    int, typer.Option("--shard", help="Samples stored at once; at most so many are lost if it is killed.")
+    int, typer.Option("--shard", help="Samples in a shard. If the run is killed, unfinished shards are lost.")
 ]
-Batch = Annotated[int, typer.Option("--batch", min=1, help="Images that pass through the network at once.")]
-Seed = Annotated[int, typer.Option("--seed", help="The seed of all dice.")]
+Batch = Annotated[int, typer.Option("--batch", min=1, help="Largest number of images in one network pass.")]
+Seed = Annotated[int, typer.Option("--seed", help="Seed of all random numbers.")]
 Precision = Annotated[
-    str, typer.Option("--precision", help=f"What attacks search in: {', '.join(PRECISIONS)}. The judge: float32.")
+    str,
+    typer.Option(
+        "--precision", help=f"Precision of the search: {', '.join(PRECISIONS)}. The judge always uses float32."
+    ),
 ]
-Looks = Annotated[int, typer.Option("--looks", help="How often a randomised defence is judged; the majority counts.")]
+Looks = Annotated[
+    int, typer.Option("--looks", help="Predictions for each judged image of a randomised defence; the majority counts.")
+]
 Networks = Annotated[
-    str, typer.Option("--networks", help="zoo, or official:DIR where DIR holds the authors' checkpoints.")
+    str, typer.Option("--networks", help="zoo, or official:DIR for a folder DIR with the authors' checkpoints.")
 ]
 Compiled = Annotated[
-    bool,
-    typer.Option("--compile", help="Compile first: half a minute or so each network, and faster on long runs."),
+    bool, typer.Option("--compile", help="Compile each network first: about half a minute, then long runs are faster.")
 ]
 Runner = Annotated[
-    str, typer.Option("--runner", help="Where the work is done: local, processes:4, ray, or ray:ADDRESS of a cluster.")
+    str, typer.Option("--runner", help="Where to run: local, processes:4, ray, or ray:ADDRESS for a cluster.")
 ]
-Device = Annotated[str | None, typer.Option("--device", help="cpu or cuda; by default a GPU where there is one.")]
-StoreFolder = Annotated[Path, typer.Option("--store", help="The folder of results; made when it is missing.")]
+Device = Annotated[str | None, typer.Option("--device", help="cpu or cuda. Default: a GPU if there is one.")]
+StoreFolder = Annotated[Path, typer.Option("--store", help="Folder for results; created if missing.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 
 def check_here(resources: Resources, precision: str, runner: str) -> None:
-    """What this machine cannot search in is refused before any work; what a cluster can, its workers know."""
+    """Refuse a precision that this machine does not support. The workers of a Ray cluster check their own."""
     if runner.partition(":")[0] != "ray":
         resources.engine(precision)

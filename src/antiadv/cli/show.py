@@ -1,6 +1,6 @@
-"""What a person sees: tables on stdout, progress on stderr, so that `--json` output can be piped.
+"""Output: tables and JSON on stdout, progress on stderr.
 
-Only the verbs' functions import rich and the library, so that `antiadv --help` waits for neither.
+Functions import rich and the library when they run, so that `antiadv --help` is quick.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from antiadv.evaluation import Progress, Tally
     from antiadv.reporting.rows import Row
 
-EVERY = 10.0  # seconds between plain lines where there is no terminal
+EVERY = 10.0  # seconds between progress lines without a terminal
 UNBROKEN = ("robust % [95 %]", "gain (p)")  # columns that are never wrapped
-WIDE = 160  # columns where there is no terminal: a pipe has no edge to fold a table at
+WIDE = 160  # columns of a table without a terminal
 
 
-_results: list[TextIO] = []  # where they go, while a verb runs
+_results: list[TextIO] = []  # stdout while a command runs
 
 
 @contextmanager
-def apart() -> Iterator[None]:
-    """Whatever a network or a library prints meanwhile goes to stderr: on stdout is what is shown by this file."""
+def stdout_for_results() -> Iterator[None]:
+    """Send everything that networks and libraries print to stderr; only this module writes to stdout."""
     _results.append(sys.stdout)
     try:
         with redirect_stdout(sys.stderr):
@@ -40,7 +40,7 @@ def apart() -> Iterator[None]:
 
 
 def plain_console(**how: Any) -> Console:
-    """A console that shows control codes as text: names may come from a stranger's store."""
+    """Return a console that shows control codes as text: names may come from an untrusted store."""
     from rich.console import Console
     from rich.text import Text
 
@@ -65,7 +65,7 @@ def _stdout() -> TextIO:
 
 
 def print_rows(rows: Sequence[Row], sentences: Sequence[str]) -> None:
-    """Print what all rows share once, then a table of the rest, then the sentences."""
+    """Print the columns that all rows share, the table of the other columns, and sentences."""
     from antiadv.reporting.render.terminal import table_for_terminal, without_shared
     from antiadv.reporting.rows import row_table
 
@@ -86,7 +86,7 @@ def print_table(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> None
 
 @contextmanager
 def progress(quiet: bool = False) -> Iterator[Callable[[Progress], None] | None]:
-    """On stderr: live lines on a terminal; elsewhere a plain line every ten seconds, or nothing when quiet."""
+    """Show progress on stderr: live on a terminal, else a line every ten seconds, or nothing if `quiet`."""
     console = plain_console(stderr=True)
     if console.is_terminal:
         with _live(console) as tell:
@@ -127,20 +127,20 @@ def _lines(console: Console) -> Callable[[Progress], None]:
         if time.monotonic() - last >= EVERY or p.overall.over:
             last = time.monotonic()
             t, here = p.overall, "" if _alone(p) else f"{_samples(p.here)}, {p.here.queries:,} queries; in all "
-            said = f"{_name(p)}: {here}{_samples(t)}, {t.queries:,} queries, {_time(p, remaining)}"
-            console.print(said, soft_wrap=True)
+            text = f"{_name(p)}: {here}{_samples(t)}, {t.queries:,} queries, {_time(p, remaining)}"
+            console.print(text, soft_wrap=True)
 
     return line
 
 
 def _clock() -> Callable[[Progress], float | None]:
-    """The seconds left, by the pace of the shards that are done; nothing before the first."""
+    """Return a function that estimates the seconds left from the finished shards; None before the first."""
     done, at = 0, 0.0
 
     def left(p: Progress) -> float | None:
         nonlocal done, at
         over = p.overall.done + p.overall.failed
-        if over != done:  # fewer, where one display shows several evaluations
+        if over != done:  # fewer than before if another evaluation has started
             done, at = over, p.seconds
         return max(0.0, at / done * (p.overall.total - done) - (p.seconds - at)) if done else None
 
@@ -159,7 +159,7 @@ def _clocked(seconds: float) -> str:
 
 
 def _rate(p: Progress) -> str:
-    """Samples by the second, minute or hour, whichever is first to give at least one."""
+    """Return samples per second, minute or hour: the first unit that gives at least one."""
     each = p.overall.done / max(p.seconds, 1e-9)
     unit, seconds = next((u for u in (("a second", 1), ("a minute", 60)) if each * u[1] >= 1), ("an hour", 3600))
     value = each * seconds
@@ -167,15 +167,15 @@ def _rate(p: Progress) -> str:
 
 
 def _name(p: Progress) -> str:
-    defence = "" if p.cell.defence == "none" else f" behind {p.cell.defence}"
+    defence = "" if p.cell.defence == "none" else f" with {p.cell.defence}"
     return printable(f"{p.cell.attack} on {p.cell.model}{defence}")
 
 
 def _alone(p: Progress) -> bool:
-    """Whether this cell is all there is to do."""
+    """Return whether there is no other cell to run."""
     return p.here.total == p.overall.total
 
 
 def _samples(t: Tally) -> str:
     failed = f"{t.failed} failed, " if t.failed else ""
-    return f"{t.done} of {t.total} samples, {failed}{t.fooled} fooled, {t.standing} standing"
+    return f"{t.done} of {t.total} samples, {failed}{t.fooled} fooled, {t.standing} robust"

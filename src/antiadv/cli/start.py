@@ -1,7 +1,7 @@
-"""How a verb starts: what it needs is imported first, and while that lasts a signal ends the process at once.
+"""How a command starts: it imports the library first, and Ctrl-C or SIGTERM ends the process at once meanwhile.
 
-Imported code in C can swallow the exception of Ctrl-C and go on, or turn it into another error. Nothing has begun yet,
-so there is nothing to tidy up.
+C code that is being imported can lose the exception of Ctrl-C or turn it into another error. No work has started then,
+so there is nothing to clean up.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from antiadv.core.errors import BadInput
 P = ParamSpec("P")
 T = TypeVar("T")
 
-STOPPED, ENDED = 130, 143  # by Ctrl-C and by SIGTERM: 128 and the signal's number
-LARGEST = 2**63  # what torch and numpy can count to
+STOPPED, ENDED = 130, 143  # exit codes after Ctrl-C and SIGTERM: 128 + signal number
+LARGEST = 2**63  # integers of torch and numpy are below
 
 
 @contextmanager
 def stoppable_at_once() -> Iterator[None]:
-    """Ctrl-C or SIGTERM: one line, and the process ends. A signal that the caller ignores stays ignored."""
+    """Make Ctrl-C and SIGTERM print one line and end the process. Ignored signals stay ignored."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -42,23 +42,22 @@ def stoppable_at_once() -> Iterator[None]:
 
 
 def _quit(number: int, _: object) -> None:
-    os.write(2, b"antiadv: stopped; nothing was begun\n")
+    os.write(2, b"antiadv: stopped before any work\n")
     os._exit(128 + number)
 
 
 def verb(command: Callable[P, T]) -> Callable[P, T]:
-    """The same command: torch and the library are imported before it, its numbers fit into 64 bits, and its results
-    are kept apart."""
+    """Wrap a command: import the library first, refuse integers beyond 64 bits, and keep stdout for results."""
 
     @wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> T:
         with stoppable_at_once():
-            import_module("antiadv.reporting")  # which imports torch and most of the library
+            import_module("antiadv.reporting")  # imports torch and most of the library
             from antiadv.cli import show
         for name, value in kwargs.items():
             if isinstance(value, int) and not -LARGEST <= value < LARGEST:
-                raise BadInput(f"--{name.replace('_', '-')} must be less than 2^63 in size; found {value}.")
-        with show.apart():
+                raise BadInput(f"--{name.replace('_', '-')} must be between -2^63 and 2^63; found {value}.")
+        with show.stdout_for_results():
             return command(*args, **kwargs)
 
     return run

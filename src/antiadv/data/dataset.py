@@ -1,14 +1,12 @@
-"""Dataset: images addressed by a stable sample id, which is their index in the canonical order of the set.
+"""Dataset: images with stable sample ids. An id is the index in the canonical order of the set.
 
     dataset.images([0, 7])     float32 [N, C, H, W] in [0, 1]
     dataset.labels([0, 7])     int64 [N]
-    dataset.digest             identity of the whole split: the same for a slice of it, on every machine
-    dataset.arrays()           everything at hand, as uint8 [N, H, W, C] and int64 [N]: what training wants
+    dataset.digest             identity of the complete split, also if only a part of it is at hand
+    dataset.arrays()           all samples at hand, as uint8 [N, H, W, C] and int64 [N], for training
 
-The pixels come from anything that takes an array of ids and gives uint8 images: an array, a memory map, or files that
-are opened when asked for (data/imagenet.py). The digest is of what was read when the set was opened. What stays on the
-disk is compared with it again whenever it is read, and `check` does so without unpacking anything: an edited file is
-refused, never taken for the one that was opened.
+Pixels are an array, a memory map, or files that are read when needed (data/imagenet.py). Pixels on disk are compared
+with what was opened whenever they are read: a file that was edited meanwhile is refused.
 """
 
 from __future__ import annotations
@@ -30,39 +28,39 @@ Ints = NDArray[np.int64]
 
 
 class Pixels(Protocol):
-    """uint8 [N, H, W, C] for an integer array [N]; a numpy array is one."""
+    """Anything that gives uint8 [N, H, W, C] for an integer array [N], such as a numpy array."""
 
     def __getitem__(self, rows: Ints, /) -> Bytes: ...
 
 
 @runtime_checkable
 class Kept(Protocol):
-    """Pixels that stay on the disk, and can have changed there."""
+    """Pixels on disk, which can change there."""
 
     def check(self, rows: Ints) -> None:
-        """Refuse those of these rows that are no longer what the digest was made of."""
+        """Raise if a row has changed since the set was opened."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
     name: str  # "cifar10:test"
-    classes: tuple[str, ...]  # what they are called; empty where the set does not say, and may lack some
+    classes: tuple[str, ...]  # names; empty or incomplete if the set does not name its classes
     digest: str
     pixels: Pixels
-    truth: Ints  # the label of every sample at hand
-    missing: str = "the set ends there"  # said to whoever asks for an id that is not at hand
+    truth: Ints  # labels of all samples at hand
+    missing: str = "the set ends there"  # explanation in the error for an id that is not at hand
 
     def __len__(self) -> int:
         return len(self.truth)
 
     @property
     def ids(self) -> range:
-        """The sample ids that can be read."""
+        """The sample ids at hand."""
         return range(len(self))
 
     def called(self, label: int) -> str:
-        """The name of a class, or its number where the set has none for it."""
+        """Return the name of a class, or its number if it has no name."""
         return self.classes[label] if 0 <= label < len(self.classes) else f"class {label}"
 
     def images(self, ids: Sequence[int] | Tensor | Ints) -> Tensor:
@@ -73,7 +71,7 @@ class Dataset:
         return torch.from_numpy(self.truth[self._rows(ids)])
 
     def check(self, ids: Sequence[int] | Tensor | Ints) -> None:
-        """Refuse samples that have changed on the disk since the set was opened or imported."""
+        """Raise if a sample has changed on disk since the set was opened or imported."""
         if isinstance(self.pixels, Kept):
             self.pixels.check(self._rows(ids))
 
@@ -81,10 +79,10 @@ class Dataset:
         return np.ascontiguousarray(self.pixels[np.arange(len(self))]), self.truth.copy()
 
     def _rows(self, ids: Sequence[int] | Tensor | Ints) -> Ints:
-        said = np.asarray(ids)
-        if said.size and said.dtype.kind not in "iu":
+        array = np.asarray(ids)
+        if array.size and array.dtype.kind not in "iu":
             raise BadInput(f"sample ids are whole numbers; found {ids!r}. Give for example range(100).")
-        rows = said.astype(np.int64).reshape(-1)
+        rows = array.astype(np.int64).reshape(-1)
         outside = rows[(rows < 0) | (rows >= len(self))]
         if outside.size:
             raise BadInput(f"{self.name} has samples 0 to {len(self) - 1} here; asked for {outside[0]}: {self.missing}")
@@ -92,12 +90,12 @@ class Dataset:
 
 
 def digest(x: Bytes, y: Ints) -> str:
-    """sha256 over the shape, the pixels in canonical order, and the labels as little-endian int64."""
-    whole = hashlib.sha256(repr(x.shape).encode())
-    for start in range(0, len(x), 1000):  # piece by piece, so that a memory map stays on disk
-        whole.update(np.ascontiguousarray(x[start : start + 1000]).data)
-    whole.update(np.ascontiguousarray(y, dtype="<i8").data)
-    return "sha256:" + whole.hexdigest()
+    """Return the sha256 of the shape, the pixels in canonical order, and the labels as little-endian int64."""
+    total = hashlib.sha256(repr(x.shape).encode())
+    for start in range(0, len(x), 1000):  # in pieces, so that a memory map is not read at once
+        total.update(np.ascontiguousarray(x[start : start + 1000]).data)
+    total.update(np.ascontiguousarray(y, dtype="<i8").data)
+    return "sha256:" + total.hexdigest()
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +108,7 @@ class Mapped:
 
     @classmethod
     def of(cls, x: Bytes, where: object) -> Bytes | Mapped:
-        """The array itself where it is in memory already."""
+        """Wrap a memory map; return any other array as it is."""
         return cls(x, str(where), tuple(map(_mark, x))) if isinstance(x, np.memmap) else x
 
     @property
@@ -118,21 +116,18 @@ class Mapped:
         return self.x.shape
 
     def __getitem__(self, rows: Ints, /) -> Bytes:
-        found = np.array(self.x[rows])  # what is checked is what is given: a map would be read twice
-        self._compare(rows, found)
-        return found
+        images = np.array(self.x[rows])  # a copy, so that the checked pixels are the returned ones
+        changed = [int(row) for row, image in zip(rows, images, strict=True) if _mark(image) != self.marks[row]]
+        if changed:
+            raise BadInput(
+                f"sample {changed[0]} in {self.where} has changed since the set was opened. "
+                "Do not edit the file while it is in use, and run again."
+            )
+        return images
 
     def check(self, rows: Ints) -> None:
         for start in range(0, len(rows), 1000):
             self[rows[start : start + 1000]]
-
-    def _compare(self, rows: Ints, found: Bytes) -> None:
-        changed = [int(row) for row, image in zip(rows, found, strict=True) if _mark(image) != self.marks[row]]
-        if changed:
-            raise BadInput(
-                f"sample {changed[0]} in {self.where} has changed since the set was opened. "
-                "Leave the file alone while it is in use, and run again."
-            )
 
 
 def _mark(image: Bytes) -> bytes:

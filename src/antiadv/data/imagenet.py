@@ -1,12 +1,13 @@
-"""ImageNet's validation images, and other images with its 1,000 classes, opened when asked for.
+"""ImageNet's validation images, and other images with its 1,000 classes. Files are read when they are needed.
 
-    FOLDER/n01440764/ILSVRC2012_val_00000293.JPEG …     folders by wnid: a class is its place among all 1,000
-    FOLDER/*.csv and images beside it or one below       a row per image: its name, and its class
+    FOLDER/n01440764/ILSVRC2012_val_00000293.JPEG …     1,000 folders by wnid; the class is the index of the folder
+    FOLDER/*.csv with images there or in subfolders      one row per image: its name and its class
     imagenet_x.npy, imagenet_y.npy                       uint8 [N, H, W, 3], memory-mapped
 
-Class columns of a csv: `class_index`, `label` (0 to 999), `TrueLabel` (1 to 1000, as the NIPS-2017 competition counts),
-`PredictionString` or `wnid`. Images become 224 x 224: shorter side to 256, then the centre; one of 224 x 224 stays.
-Sample ids: ImageNet's own files in the order of their names, whichever form they came in; otherwise the csv's order.
+The class column of a csv is `class_index` or `label` (0 to 999), `TrueLabel` (1 to 1000, as in the NIPS-2017
+competition), `PredictionString` or `wnid`. Images become 224 x 224: the shorter side is resized to 256, then the centre
+is cropped; images of 224 x 224 stay as they are. Samples of ImageNet are in the order of their file names, others in
+the order of the csv.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal  # Any: what a json file holds
+from typing import Any, Literal  # Any: values of a JSON file
 
 import numpy as np
 from PIL import Image
 
 from antiadv.core.errors import BadInput
 from antiadv.data import imported, pairs
-from antiadv.data.dataset import Bytes, Dataset, Ints, Mapped, digest
+from antiadv.data.dataset import Bytes, Dataset, Ints, digest
 from antiadv.data.imported import Found
 from antiadv.data.pictures import check_size, open_picture
 
@@ -36,12 +37,12 @@ CLASS_COLUMNS = ("class_index", "label", "TrueLabel", "PredictionString", "wnid"
 
 
 def imagenet(split: Literal["test"] = "test", dir: str | None = None) -> Dataset:
-    """ImageNet's validation set, on which everyone tests, once imported."""
+    """ImageNet's validation set. Must be imported first."""
     return _load("imagenet", split, dir)
 
 
 def nips2017(split: Literal["test"] = "test", dir: str | None = None) -> Dataset:
-    """The images of the NIPS-2017 adversarial competition, with ImageNet's classes, once imported."""
+    """The images of the NIPS-2017 adversarial competition, with ImageNet's classes. Must be imported first."""
     return _load("nips2017", split, dir)
 
 
@@ -59,37 +60,29 @@ def _load(name: str, split: str, dir: str | None) -> Dataset:
         if found != card["digest"]:
             raise BadInput(
                 f"{imported.place(directory, name, split)} was edited: the digest of its files and labels is {found}, "
-                f"{card['digest']} is due; import the set again"
+                f"expected {card['digest']}; import the set again"
             )
         return Dataset(f"{name}:{split}", tuple(card["classes"]), card["digest"], files, labels)
-    x, y = imported.read_arrays(directory, card)
-    pixels = Mapped.of(x, directory)  # before the digest: a change between the two is seen
-    if digest(x, y) != card["digest"]:
-        raise BadInput(
-            f"the arrays of {name}:{split} in {directory} have changed since they were imported: their digest is "
-            f"{digest(x, y)}, {card['digest']} is due; import the set again"
-        )
+    pixels, y = imported.open_arrays(directory, card, card["digest"])
     return Dataset(f"{name}:{split}", tuple(card["classes"]), card["digest"], pixels, y)
 
 
 def _listed(card: Mapping[str, Any], place: Path) -> tuple[Files, Ints]:
-    """The files and labels of a card, as many of each as it counts, and of the types they must have."""
+    """Return the files and labels that a card lists, after checking their number and types."""
     lists: list[Any] = [card.get(key) for key in ("files", "sha256", "labels")]
     kinds = zip(lists, (str, str, int), strict=True)
     fits = isinstance(card.get("root"), str) and all(isinstance(part, list) for part in lists)
     if not fits or not all(len(part) == card["count"] and {*map(type, part)} == {kind} for part, kind in kinds):
-        raise BadInput(f"{place} does not list as many files, digests and labels as it counts; import the set again")
+        raise BadInput(f"{place} does not list {card['count']} files, digests and labels; import the set again")
     names, digests, labels = lists
     if min(labels) < 0 or max(labels) >= CLASSES:
-        raise BadInput(
-            f"{place} has labels from {min(labels)} to {max(labels)}; 0 to 999 are due. Import the set again"
-        )
+        raise BadInput(f"{place} has labels {min(labels)} to {max(labels)}, expected 0 to 999; import the set again")
     return Files(Path(card["root"]), tuple(names), tuple(digests)), np.array(labels, np.int64)
 
 
 @dataclass(frozen=True)
 class Files:
-    """Images on disk as `Pixels`: each is opened, and compared with its digest, when it is asked for."""
+    """Image files as `Pixels`. Each file is read when needed and compared with its digest."""
 
     root: Path
     names: tuple[str, ...]
@@ -113,7 +106,7 @@ class Files:
 
 
 def crop(content: bytes, name: str) -> Bytes:
-    """An encoded image to uint8 [224, 224, 3]: shorter side to 256 (bilinear), then the centre."""
+    """Decode an image to uint8 [224, 224, 3]: shorter side to 256 (bilinear), then the centre."""
     image = open_picture(content, name).convert("RGB")
     if image.size != (SIDE, SIDE):
         width, height = (side * SHORTER // min(image.size) for side in image.size)
@@ -129,7 +122,7 @@ def crop(content: bytes, name: str) -> Bytes:
 
 @dataclass(frozen=True)
 class Listed:
-    """Images found at a source, not copied: where they are and what they show."""
+    """Images at a source, with their classes. They are not copied."""
 
     name: str
     classes: tuple[str, ...]
@@ -139,7 +132,7 @@ class Listed:
 
 
 def find(source: Path, name: str | None = None) -> list[Found | Listed]:
-    """The images at a source that has ImageNet's classes; none if the source is something else."""
+    """Return the images at a source with ImageNet's classes; an empty list if the source is something else."""
     folders = sorted(path for path in source.glob("n*") if path.is_dir() and re.fullmatch(r"n\d{8}", path.name))
     if folders:
         return [_by_folder(source, folders, name or "imagenet")]
@@ -156,7 +149,7 @@ def find(source: Path, name: str | None = None) -> list[Found | Listed]:
 
 
 def write(listed: Listed, directory: Path) -> Path:
-    """The json of a set that stays where it is: every file with its class and its digest."""
+    """Write the JSON file of a set that is not copied: each image file with its class and its digest."""
     digests = tuple(_short_digest(_read(listed.root / file)) for file in listed.files)
     return imported.write_card(
         imported.place(directory, listed.name, "test"),
@@ -174,20 +167,18 @@ def write(listed: Listed, directory: Path) -> Path:
 
 
 def _list_digest(files: Sequence[str], labels: Sequence[int], digests: Sequence[str]) -> str:
-    """Of every file its name, its class and the digest of its content."""
-    if not len(files) == len(labels) == len(digests):
-        raise BadInput(f"a list has {len(files)} files, {len(labels)} labels, {len(digests)} digests; import it again")
-    whole = hashlib.sha256()
+    """Return the digest of all names, classes and file digests."""
+    total = hashlib.sha256()
     for file, label, value in zip(files, labels, digests, strict=True):
-        whole.update(f"{Path(file).name} {label} {value}\n".encode())
-    return "sha256:" + whole.hexdigest()
+        total.update(f"{Path(file).name} {label} {value}\n".encode())
+    return "sha256:" + total.hexdigest()
 
 
 def _by_folder(source: Path, folders: Sequence[Path], name: str) -> Listed:
     if len(folders) != CLASSES:
         raise BadInput(
-            f"{source} has {len(folders)} folders named by wnid, {CLASSES} are due: a class is its place among all of "
-            "them; complete the folders, or list your images in a csv with a class_index column"
+            f"{source} has {len(folders)} folders named by wnid, expected {CLASSES}, since a class is the index of its "
+            "folder; complete the folders, or list your images in a csv with a class_index column"
         )
     found: list[tuple[str, str, int]] = []
     for label, folder in enumerate(folders):
@@ -206,7 +197,7 @@ def _by_folder(source: Path, folders: Sequence[Path], name: str) -> Listed:
 
 
 def _by_table(table: Path, name: str | None) -> Listed | None:
-    """A csv and its images; None if the csv is about something else."""
+    """Return the images of a csv; None if the csv has no columns for names and classes."""
     try:
         with table.open(newline="", encoding="utf-8-sig") as file:
             rows = list(csv.DictReader(file))
@@ -218,13 +209,12 @@ def _by_table(table: Path, name: str | None) -> Listed | None:
         return None
     root = table.parent
     by_stem = {p.stem: p for depth in ("*", "*/*") for p in sorted(root.glob(depth)) if p.suffix.lower() in SUFFIXES}
-    ids = [
-        Path(row[name_column] or "").stem if _has_suffix(row[name_column]) else row[name_column] or "" for row in rows
-    ]
+    ids = [_without_suffix(row[name_column] or "") for row in rows]
     missing = [i for i in ids if i not in by_stem]
     if missing:
         raise BadInput(
-            f"{table} lists {len(rows)} images, {len(missing)} are not beside it, the first is {missing[0]!r}"
+            f"{table} lists {len(rows)} images, but {len(missing)} are missing, the first is {missing[0]!r}; "
+            f"put them into {root}"
         )
     labels, classes = _labels(table, rows, class_column)
     order = sorted(range(len(ids)), key=ids.__getitem__) if ids[0].startswith("ILSVRC2012_val_") else range(len(ids))
@@ -238,18 +228,18 @@ def _by_table(table: Path, name: str | None) -> Listed | None:
     )
 
 
-def _has_suffix(name: str | None) -> bool:
-    return Path(name or "").suffix.lower() in SUFFIXES
+def _without_suffix(name: str) -> str:
+    return Path(name).stem if Path(name).suffix.lower() in SUFFIXES else name
 
 
 def _labels(table: Path, rows: Sequence[Mapping[str, str]], column: str) -> tuple[list[int], tuple[str, ...]]:
-    """Classes 0 to 999, and what they are called."""
+    """Return a class from 0 to 999 for each row, and the names of all classes."""
     texts = [(row[column] or "").split(" ")[0] for row in rows]
     if column in ("PredictionString", "wnid"):
         wnids = sorted(set(texts))
         if len(wnids) != CLASSES:
             raise BadInput(
-                f"{table} names {len(wnids)} wnids, {CLASSES} are due: a class is its place among all of them; "
+                f"{table} names {len(wnids)} wnids, expected {CLASSES}, since a class is the index of its wnid; "
                 "give a class_index column instead"
             )
         place = {wnid: label for label, wnid in enumerate(wnids)}
@@ -277,9 +267,9 @@ def _pair(pair: pairs.Pair, name: str, source: Path) -> Found:
 def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
-    except (OSError, ValueError) as error:  # ValueError: a name that no file can have
-        said = getattr(error, "strerror", None) or error
-        raise BadInput(f"{path} was imported but cannot be read: {said}; put it back or import again") from error
+    except (OSError, ValueError) as error:  # ValueError: an impossible file name
+        why = getattr(error, "strerror", None) or error
+        raise BadInput(f"{path} was imported but cannot be read: {why}; put it back or import again") from error
 
 
 def _short_digest(content: bytes) -> str:

@@ -1,11 +1,11 @@
-"""Images and labels as plain arrays: `.npy` pairs in a folder, one `.npy` with its partner, or an `.npz`.
+"""Images and labels as plain arrays: pairs of `.npy` files in a folder, one `.npy` and its partner, or an `.npz`.
 
-    cifar10_test_x.npy  cifar10_test_y.npy          the words around x and y (or images, data and labels, targets)
-    x_train, y_train, x_test, y_test  in an .npz    say which set and which split a pair is
-    images, labels                                  no words: the caller knows, or the digest does
+    cifar10_test_x.npy  cifar10_test_y.npy          x, images, image or data; y, labels, label or targets
+    x_train, y_train, x_test, y_test  in an .npz    the other words of a name tell the set and the split
+    images, labels                                  without other words, the caller or the digest tells the set
 
-Images are uint8, [N, H, W, 3], [N, 3, H, W] or [N, 3072] (CIFAR's planes), labels whole numbers [N] or [N, 1]. Of one's
-own set they may have one channel too.
+Images are uint8 [N, H, W, 3], [N, 3, H, W] or [N, 3072] (CIFAR's planes), labels integers [N] or [N, 1]. The caller may
+accept images with one channel too.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ Array = NDArray[np.generic]
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    words: frozenset[str]  # what its name says beside x and y: {"cifar10", "test"}
-    title: str  # the name of its images, for messages
+    words: frozenset[str]  # of its name, without x and y: {"cifar10", "test"}
+    title: str  # name of the images, for messages
     x: Bytes  # [N, H, W, C]
     y: Ints
 
 
 def read_pairs(source: Path, channels: tuple[int, ...] = (3,)) -> list[Pair]:
-    """Every pair at a source; none if it holds no array with a telling name."""
+    """Return all pairs at a source; an empty list if no array has a known name."""
     groups: dict[frozenset[str], dict[str, tuple[str, Array]]] = {}
     for title, array in _arrays(source).items():
         role, words = _meaning(title)
@@ -43,9 +43,7 @@ def read_pairs(source: Path, channels: tuple[int, ...] = (3,)) -> list[Pair]:
             continue
         group = groups.setdefault(words, {})
         if role in group:
-            raise BadInput(
-                f"{source}: {group[role][0]} and {title} both name its {role}; keep one of them under such a name"
-            )
+            raise BadInput(f"{source}: {group[role][0]} and {title} are both named as {role}; rename one")
         group[role] = title, array
     pairs = []
     for words, group in groups.items():
@@ -59,9 +57,9 @@ def read_pairs(source: Path, channels: tuple[int, ...] = (3,)) -> list[Pair]:
 
 
 def as_images(x: Array, where: str, channels: tuple[int, ...] = (3,)) -> Bytes:
-    """Any accepted layout, to [N, H, W, C]."""
+    """Convert any accepted layout to [N, H, W, C]."""
     if x.dtype != np.uint8:
-        raise BadInput(f"{where} holds {x.dtype}; images must be uint8, 0 to 255, as they were published")
+        raise BadInput(f"{where} holds {x.dtype}; images must be uint8, 0 to 255")
     shape = x.shape
     if x.ndim == 2 and shape[1] == 3072:
         x = x.reshape(-1, 3, 32, 32)
@@ -76,29 +74,29 @@ def as_images(x: Array, where: str, channels: tuple[int, ...] = (3,)) -> Bytes:
 def as_labels(y: Array, count: int, where: str) -> Ints:
     if y.dtype.kind not in "iu" or y.shape not in ((count,), (count, 1)):
         raise BadInput(
-            f"{where} has {count} images, its labels are {y.dtype} of shape {y.shape}; give one whole number per image"
+            f"{where} has {count} images, its labels are {y.dtype} of shape {y.shape}; give one integer per image"
         )
     if y.dtype.kind == "u" and y.size and y.max() > np.iinfo(np.int64).max:
-        raise BadInput(f"{where}: a label is {y.max()}, which is no class; number the classes from 0 on")
+        raise BadInput(f"{where}: label {y.max()} is too large; number the classes from 0 on")
     return y.reshape(-1).astype(np.int64)
 
 
 def _meaning(title: str) -> tuple[str | None, frozenset[str]]:
-    """Is it images or labels, and what else does its name say."""
+    """Return the role of an array, images or labels, and the other words of its name."""
     words = re.split(r"[_.\- ]+", title.removesuffix(".npy").lower())
     roles = [ROLES[word] for word in words if word in ROLES]
     return (roles[0] if roles else None), frozenset(word for word in words if word not in ROLES)
 
 
 def _arrays(source: Path) -> dict[str, Array]:
-    """The arrays at a source by name; those of `.npy` files are memory maps."""
+    """Return the arrays at a source by name; `.npy` files are memory-mapped."""
     files: list[Path] = []
     if source.is_dir():
         files = sorted(source.glob("*.npy"))
     elif source.suffix == ".npy":
         files = sorted(p for p in source.parent.glob("*.npy") if _meaning(p.name)[1] == _meaning(source.name)[1])
     try:
-        if source.suffix == ".npz":  # opened here, since numpy leaves a damaged file open
+        if source.suffix == ".npz":  # opened here, because numpy does not close a damaged file
             with source.open("rb") as file:
                 check_zip(file, source)
                 with np.load(file, allow_pickle=False) as archive:
@@ -106,7 +104,7 @@ def _arrays(source: Path) -> dict[str, Array]:
         return {path.name: np.load(path, mmap_mode="r", allow_pickle=False) for path in files if _meaning(path.name)[0]}
     except BadInput:
         raise
-    except Exception as error:  # of a damaged file: ValueError, BadZipFile, zlib.error, MemoryError, SyntaxError …
+    except Exception as error:  # damaged file: ValueError, BadZipFile, zlib.error, MemoryError, SyntaxError …
         raise BadInput(
             f"{source} cannot be read as arrays: {reason(error)}; save them with numpy.save or numpy.savez"
         ) from error

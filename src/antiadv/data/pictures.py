@@ -1,10 +1,10 @@
-"""Pictures from files that may be damaged, or made to do harm.
+"""Pictures from files that may be damaged or malicious.
 
-open_picture(source, where)   →  the picture, decoded, in its own mode
+open_picture(source, where)   →  the decoded picture, in its own mode
 
-PIL reports a damaged file by almost any exception, and decodes some formats with other programs (EPS) or into far more
-memory than the file has bytes. So the formats are named, the size is checked before anything is decoded, and whatever
-goes wrong is one sentence.
+PIL raises almost any exception for a damaged file. It decodes some formats with other programs (EPS), or into far more
+memory than the file has bytes. So only listed formats are opened, the size is checked before decoding, and every
+failure becomes a `BadInput`.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
 
 
 def open_picture(source: bytes | Path, where: str) -> Image.Image:
-    """A decoded picture of at most PIXELS; `where` names it in the error. A path that is not there stays an OSError."""
+    """Decode a picture of at most PIXELS pixels. `where` names it in errors. A missing file raises OSError."""
     content = source.read_bytes() if isinstance(source, Path) else source
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # PIL warns of a size that is refused here anyway, and of odd metadata
+            warnings.simplefilter("ignore")  # PIL warns about large sizes and odd metadata
             picture = Image.open(io.BytesIO(content), formats=FORMATS)
             check_size(picture.width, picture.height, where)
             picture.load()
@@ -34,7 +34,7 @@ def open_picture(source: bytes | Path, where: str) -> Image.Image:
         raise
     except Exception as error:  # OSError, SyntaxError, ValueError, struct.error, DecompressionBombError, KeyError …
         raise BadInput(
-            f"{where} cannot be read as a picture ({_said(error)}); give a PNG, JPEG or WebP file."
+            f"{where} cannot be read as a picture: {_reason(error)}; give a PNG, JPEG or WebP file."
         ) from error
     return picture
 
@@ -42,11 +42,11 @@ def open_picture(source: bytes | Path, where: str) -> Image.Image:
 def check_size(width: int, height: int, where: str) -> None:
     if width * height > PIXELS:
         raise BadInput(
-            f"{where} would have {width} x {height} pixels; at most {PIXELS:,} are read. Give a smaller one."
+            f"{where} would have {width} x {height} pixels; at most {PIXELS:,} are allowed. Give a smaller picture."
         )
 
 
-def _said(error: Exception) -> str:
-    """PIL names the stream in memory, which nobody knows."""
-    said = reason(error)
-    return "it is of no known format" if "cannot identify image" in said else said
+def _reason(error: Exception) -> str:
+    """Replace PIL's message for an unknown format, which shows the address of a buffer."""
+    text = reason(error)
+    return "unknown format" if "cannot identify image" in text else text

@@ -1,8 +1,9 @@
-"""The batches of CIFAR's python distribution, unpickled without running any code of theirs.
+"""Unpickle the batches of CIFAR's python distribution without running code from them.
 
 unpickle(name, content)   →  dictionaries, lists, numbers, texts, bytes, and `Array`s of bytes
 
-A pickle names what is to be called. Five names are allowed, each with a stand-in of ours; any other is refused.
+A pickle names the functions to call. Five names are allowed, and each is replaced by a function of this module. Any
+other name is refused.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Callable
-from typing import Any, ClassVar  # Any: what a pickle holds
+from typing import Any, ClassVar  # Any: values of a pickle
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from antiadv.data.dataset import Bytes
 
 
 class Array:
-    """Stands in for numpy's array while a batch is unpickled: only its state is kept, numpy never sees the pickle."""
+    """Replaces numpy's array while a batch is unpickled. It only keeps the state; numpy never sees the pickle."""
 
     def __init__(self, *_: object) -> None:
         self.state: Any = None
@@ -28,7 +29,7 @@ class Array:
         self.state = state
 
     def pixels(self, where: str) -> Bytes:
-        """uint8 [N, 3072]; numpy's state is (version, shape, dtype, fortran order, bytes)."""
+        """Return uint8 [N, 3072]. numpy's state is (version, shape, dtype, fortran order, bytes)."""
         try:
             _, shape, dtype, fortran, raw = self.state
             if not isinstance(dtype, _DType) or dtype.text not in ("u1", b"u1") or not isinstance(raw, bytes):
@@ -41,17 +42,17 @@ class Array:
 
 
 class _DType:
-    """Stands in for numpy's dtype."""
+    """Replaces numpy's dtype."""
 
     def __init__(self, text: object = "", *_: object) -> None:
         self.text = text
 
     def __setstate__(self, state: object) -> None:
-        """Byte order and the like: one byte has none."""
+        """Ignore the state (byte order and alignment): bytes have none."""
 
 
 def _encode(text: str, _: str) -> bytes:
-    """What `_codecs.encode` does in a batch pickled by Python 3: bytes, written as Latin-1 text."""
+    """Replaces `_codecs.encode`, with which Python 3 pickles bytes as Latin-1 text."""
     return text.encode("latin-1")
 
 
@@ -64,16 +65,16 @@ _ALLOWED: dict[tuple[str, str], Any] = {
 }
 
 
-def _key(said: object) -> str | bytes:
-    if not isinstance(said, str | bytes):
-        raise pickle.UnpicklingError(f"a key is {type(said).__name__}, and not a text")
-    return said
+def _key(key: object) -> str | bytes:
+    if not isinstance(key, str | bytes):
+        raise pickle.UnpicklingError(f"a key is {type(key).__name__}, not a text")
+    return key
 
 
 class _Unpickler(pickle._Unpickler):
-    """Python's own in Python: the one in C makes room for the highest memo number that a pickle names, in memory.
+    """Python's unpickler written in Python: the C version allocates memory for any memo number in the pickle.
 
-    Keys are texts and bytes, as a batch has them: to hash a nest of tuples that hold one another may take for ever.
+    Only texts and bytes may be keys: hashing nested tuples can take exponential time.
     """
 
     stack: list[Any]
@@ -99,15 +100,15 @@ class _Unpickler(pickle._Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _ALLOWED:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which images and labels do not need")
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which is not allowed")
         return _ALLOWED[module, name]
 
 
 def unpickle(name: str, content: bytes) -> Any:
-    """Dictionaries, lists, numbers, texts, bytes, and stand-ins for arrays of bytes. Nothing else is ever called."""
+    """Return dictionaries, lists, numbers, texts, bytes and `Array`s. Nothing else is called."""
     try:
         return _Unpickler(io.BytesIO(content), encoding="bytes").load()
     except BadInput:
         raise
-    except Exception as error:  # a damaged pickle can fail in any way at all
+    except Exception as error:  # a damaged pickle can raise anything
         raise BadInput(f"{name} is refused as a CIFAR batch: {reason(error)}") from error

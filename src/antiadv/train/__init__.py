@@ -1,4 +1,4 @@
-"""Robust training: one file per recipe, one loop for all. `RECIPES` is the table of contents.
+"""Adversarial training: one file for each recipe, one loop for all. `RECIPES` lists all names.
 
 train(parse("trades:beta=6"), "preact18:width=16", "cifar10", Path("trades.safetensors"), Settings(epochs=40))
 """
@@ -38,6 +38,6 @@ RECIPES: dict[str, type[Recipe]] = {
 
 
 def parse(text: str) -> Recipe:
-    """`parse("awp:recipe=(trades:beta=6),gamma=0.005")`."""
+    """Return the recipe of a spec: `parse("awp:recipe=(trades:beta=6),gamma=0.005")`."""
     recipe: Recipe = spec.parse(text, RECIPES, "recipe")
     return recipe

@@ -1,10 +1,10 @@
-"""Random crop and horizontal flip, on the device, one draw per sample: a single gather from padded uint8 images.
+"""Random crop and horizontal flip of each sample, as one gather from padded uint8 images on the device.
 
     crop      the image padded by 4 zeros on each side; a window of its own size at (i, j), i and j in 0..8
-    flip      with probability 1/2, columns in reverse
+    flip      with probability 1/2, the columns reversed
     output    window / 255, [N, C, H, W] in [0, 1], channels last in memory
 
-The draws come in as tensors, so this is a pure function: the loop makes them from (seed, phase, epoch, step).
+The random numbers are arguments, so the function is pure. The loop makes them from (seed, phase, epoch, step).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ PAD = 4
 
 
 def padded(x: Tensor) -> Tensor:
-    """uint8 [N, H, W, C] to uint8 [N, H + 8, W + 8, C], zeros around."""
+    """Pad uint8 [N, H, W, C] with zeros to [N, H + 8, W + 8, C]."""
     return F.pad(x, (0, 0, PAD, PAD, PAD, PAD))
 
 
 def crop_and_flip(images: Tensor, rows: Tensor, shift: Tensor, flip: Tensor) -> Tensor:
-    """Those rows of the padded images; `shift` [N, 2] in 0..8, `flip` [N] 0 or 1."""
+    """Return the given rows of padded images, cropped and flipped; `shift` [N, 2] in 0..8, `flip` [N] 0 or 1."""
     height, width = images.shape[1] - 2 * PAD, images.shape[2] - 2 * PAD
     i = shift[:, :1] + torch.arange(height, device=images.device)
     j = torch.arange(width, device=images.device).expand(len(rows), width)

@@ -1,13 +1,13 @@
-"""AWP: descend where the weights are worst (Wu et al., NeurIPS 2020, arXiv:2004.05884); wraps any other recipe.
+"""AWP: train with adversarial weight perturbations (Wu et al., NeurIPS 2020, arXiv:2004.05884); wraps any recipe.
 
-    z          as the wrapped recipe makes it
+    z          from the wrapped recipe
     v          = ‖w‖ · g / ‖g‖,  g = ∇_w mean ℓ(w; x, z), for every tensor of more than one dimension
-    step       along ∇ mean ℓ at w + γ v; the weights are then back at w before the optimiser moves them
+    step       along ∇ mean ℓ at w + γ v; the weights are restored to w before the optimiser step
 
 Notation:   γ → `gamma`; `warmup` is the share of the phase during which γ is 0.
-Cost:       one more forward and backward pass of the loss than the wrapped recipe.
-Departures: the weights are restored from a copy, so to the bit; the authors subtract γ v. The pass that finds v leaves
-            the batch statistics alone (the authors use a proxy network). In the warm-up v is found and scaled by 0.
+Cost:       one forward and backward pass of the loss more than the wrapped recipe.
+Departures: the weights are restored exactly, from a copy; the authors subtract γ v. The pass for v does not change the
+            batch statistics (the authors use a proxy network). In the warm-up v is computed and multiplied by 0.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ class AWP(Recipe):
 
 @torch.no_grad()
 def move(tensors: Sequence[Tensor], g: Sequence[Tensor], gamma: Tensor | float) -> None:
-    """w ← w + γ v in place: each tensor by γ‖w‖ along its own gradient."""
-    for w, slope in zip(tensors, g, strict=True):
-        w.add_(slope * (gamma * w.norm() / (slope.norm() + 1e-20)))
+    """w ← w + γ v in place: move each tensor by γ‖w‖ along its gradient."""
+    for w, gradient in zip(tensors, g, strict=True):
+        w.add_(gradient * (gamma * w.norm() / (gradient.norm() + 1e-20)))
 
 
 @contextmanager
 def unchanged(tensors: list[Tensor]) -> Iterator[None]:
-    """Whatever happens to these tensors inside, afterwards they hold what they held, to the bit."""
+    """Restore the tensors exactly at the end."""
     before = [t.detach().clone() for t in tensors]
     try:
         yield

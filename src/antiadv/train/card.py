@@ -1,10 +1,10 @@
-"""What is published of a training: weights in float16, and a card that says what they are and how good they are.
+"""The result of a training: a file of weights, and a card that describes them.
 
-    weights    every tensor of two or more dimensions rounded to float16; vectors (batch norm, bias) stay float32;
-               large networks are packed without loss (models/packing.py)
-    card       command, recipe, architecture, data and weight digests, curves, cost, and what the rounded weights score
+    weights    tensors of two or more dimensions rounded to float16; vectors (batch norm, bias) stay float32; large
+               networks are packed without loss (models/packing.py)
+    card       command, recipe, architecture, digests of data and weights, training curves, cost and accuracies
 
-The accuracies are those of the file: it is read back, in float32, before anything is measured.
+The accuracies are those of the file: it is read back before anything is measured.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any  # a card is what json holds
+from typing import Any  # values of a card
 
 import torch
 from torch import Tensor, nn
@@ -33,9 +33,9 @@ from antiadv.train.sets import Sets, images
 def publish(
     net: nn.Module, recipe: Recipe, out: Path, sets: Sets, device: torch.device, facts: Mapping[str, Any]
 ) -> Card:
-    """Write `out` and its card, `out` with the ending .json; returns the card."""
-    said = {"architecture": facts["architecture"], "recipe": facts["recipe"]}
-    checkpoint.write(out, packing.pack(rounded(net.state_dict())), said)
+    """Write the weights to `out` and the card next to it (.json); return the card."""
+    header = {"architecture": facts["architecture"], "recipe": facts["recipe"]}
+    checkpoint.write(out, packing.pack(rounded(net.state_dict())), header)
     net.load_state_dict(read(out))
     weights = models.digest(net)
     classifier = recipe.classifier(net.to(device)).eval()
@@ -62,12 +62,12 @@ def publish(
 
 
 def rounded(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What is written: matrices and kernels in float16, everything else as it is."""
+    """Round matrices and kernels to float16; leave other tensors unchanged."""
     return {name: t.half() if t.is_floating_point() and t.dim() > 1 else t for name, t in state.items()}
 
 
 def _stated(found: Accuracy, how: Mapping[str, Any]) -> Accuracy:
-    """With its share and interval written out, for whoever reads the json by eye."""
+    """Add the share and its interval, for readers of the JSON file."""
     low, high = interval(found)
     return Accuracy(
         found.hits, found.total, {"share": found.share, "interval_95": [round(low, 4), round(high, 4)], **how}

@@ -1,15 +1,15 @@
 """HYDRA: train, prune by learned scores, fine-tune (Sehwag et al., NeurIPS 2020, arXiv:2002.10509).
 
     train      the wrapped recipe's loss over the weights w
-    prune      w stays; scores s are learned, the network runs with w ⊙ M(s)
+    prune      w is fixed; scores s are trained; the network runs with w ⊙ M(s)
                M(s) = 0 for the lowest int((1 − k)·numel) of |s| in each layer, else 1
                straight through: ∂L/∂|s| := ∂L/∂M;  start s = √(6/fan_in) · w / max|w|
-    fine-tune  M stays; w is learned, the network runs with w ⊙ M
+    fine-tune  M is fixed; w is trained; the network runs with w ⊙ M
 
-Notation:   k → `keep` (0.1 prunes 90 %); `shares` are the phases' parts of the epochs, `rates` of the learning rate.
-Departures: the optimiser and its schedule are the loop's, so the authors' 100/20/100 epochs at rates 1/1/0.1 become
-            shares and rates; the loss is any recipe of one phase (theirs is TRADES). Biases and batch norm are never
-            pruned and go on learning in every phase, as theirs do.
+Notation:   k → `keep` (0.1 prunes 90 %); `shares` of the epochs and `rates` of the learning rate, for each phase.
+Departures: the optimiser and its schedule are those of the loop, so the authors' 100/20/100 epochs at rates 1/1/0.1
+            become shares and rates. The loss is any recipe of one phase (the authors use TRADES). As in their code,
+            biases and batch norm are never pruned, and are trained in every phase.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class Hydra(Recipe):
 
     def __post_init__(self) -> None:
         if not 0 < self.keep <= 1:
-            raise BadSpec(f"hydra needs 0 < keep <= 1, the share of weights that stay; found {self.keep}")
+            raise BadSpec(f"hydra needs 0 < keep <= 1, the share of weights to keep; found {self.keep}")
         if len(self.shares) != 3 or len(self.rates) != 3 or min(*self.shares, *self.rates) <= 0:
             raise BadSpec(f"hydra needs three shares and three rates above 0; found {self.shares} and {self.rates}")
         if len(self.recipe.phases()) != 1:
-            raise BadSpec(f"hydra wraps a recipe of one phase; found one of {len(self.recipe.phases())}")
+            raise BadSpec(f"hydra needs a recipe of one phase; found one of {len(self.recipe.phases())} phases")
 
     def perturb(self, net: nn.Module, batch: Batch) -> Tensor:
         return self.recipe.perturb(net, batch)
@@ -66,7 +66,7 @@ class Hydra(Recipe):
 
 
 class Scored(nn.Module):
-    """A network that runs with w ⊙ M(s) and learns s; w takes no gradient."""
+    """A network that runs with w ⊙ M(s) and trains s; w gets no gradient."""
 
     def __init__(self, net: nn.Module, keep: float) -> None:
         super().__init__()
@@ -80,16 +80,16 @@ class Scored(nn.Module):
         return s
 
     def effective(self) -> dict[str, Tensor]:
-        found = {}
+        weights = {}
         for name, score in zip(self.names, self.scores, strict=True):
             a = score.abs()
-            straight = mask(a, self.keep) + (a - a.detach())  # in value M, to the bit; in slope |s|
-            found[name] = self.net.get_parameter(name) * straight
-        return found
+            straight = mask(a, self.keep) + (a - a.detach())  # value exactly M, gradient of |s|
+            weights[name] = self.net.get_parameter(name) * straight
+        return weights
 
 
 class Masked(nn.Module):
-    """A network that runs with w ⊙ M and learns w; M is where the weights it came with were not 0."""
+    """A network that runs with w ⊙ M and trains w; M is 1 where the initial weights are not 0."""
 
     def __init__(self, net: nn.Module) -> None:
         super().__init__()
@@ -108,22 +108,22 @@ class Masked(nn.Module):
 
 @torch.no_grad()
 def first_scores(w: Tensor) -> Tensor:
-    """√(6/fan_in) · w / max|w|: the order of the magnitudes, at the scale of a fresh layer."""
+    """√(6/fan_in) · w / max|w|: ordered by magnitude, at the scale of an untrained layer."""
     fan_in = w[0].numel()
     return math.sqrt(6 / fan_in) * w / w.abs().max().clamp(min=1e-12)
 
 
 def prunable(net: nn.Module) -> list[str]:
-    """The weights that are pruned: those of every convolution and linear layer, first and last ones too."""
+    """Return the names of the pruned weights: all convolutions and linear layers, also the first and last."""
     names = [f"{name}.weight" for name, m in net.named_modules() if isinstance(m, nn.Conv2d | nn.Linear) and name]
     if not names:
-        raise BadInput("hydra prunes convolutions and linear layers; the network holds none: give it another network")
+        raise BadInput("hydra prunes convolutions and linear layers, but the network has none; use another network")
     return names
 
 
 @torch.no_grad()
 def plain(wrapped: nn.Module) -> nn.Module:
-    """The network inside, with the mask multiplied into its weights; everything learns again."""
+    """Return the inner network with the mask multiplied into its weights, all parameters trainable."""
     assert isinstance(wrapped, Scored | Masked)
     for name, value in wrapped.effective().items():
         wrapped.net.get_parameter(name).copy_(value)

@@ -6,8 +6,8 @@
 
 Notation:   ε → `eps`, α → `step_size·eps`, d → `batch.d` (standard normal), u = erf(d/√2).
 Cost:       `steps` forward and backward passes to the input.
-Departures: the network is in eval mode and its parameters take no gradients while it is attacked, then is as before;
-            some authors attack in training mode. A step size is a share of ε, as everywhere in this library.
+Departures: the network is in eval mode during the attack; some authors attack in training mode. A step size is a share
+            of ε, as everywhere in this library.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PerSample = Callable[[Tensor], Tensor]  # images to losses [N]
 
 
 def maximise(loss: PerSample, x: Tensor, z: Tensor, eps: float, steps: int, step_size: float) -> Tensor:
-    """`steps` of ascent from z, inside the ball around x and the box."""
+    """Take `steps` of ascent from z, inside the ball around x and [0, 1]."""
     low, high = (x - eps).clamp(min=0), (x + eps).clamp(max=1)
     z = z.detach().clamp(low, high)
     for _ in range(steps):
@@ -37,13 +37,13 @@ def maximise(loss: PerSample, x: Tensor, z: Tensor, eps: float, steps: int, step
 
 
 def uniform(d: Tensor) -> Tensor:
-    """Standard normal numbers to numbers uniform in (−1, 1): 2Φ(d) − 1."""
+    """Convert standard normal numbers to uniform ones in (−1, 1): 2Φ(d) − 1."""
     return torch.erf(d / math.sqrt(2))
 
 
 @contextmanager
 def attacked(net: nn.Module) -> Iterator[nn.Module]:
-    """Eval mode and no parameter gradients inside; afterwards everything is as it was."""
+    """Set eval mode without parameter gradients, and restore both at the end."""
     training = [m for m in net.modules() if m.training]
     learning = [p for p in net.parameters() if p.requires_grad]
     net.eval()
@@ -59,7 +59,7 @@ def attacked(net: nn.Module) -> Iterator[nn.Module]:
 
 
 def cross_entropy(s: Tensor, y: Tensor) -> Tensor:
-    """[N], in float32 whatever the network computes in."""
+    """Cross-entropy [N], always in float32."""
     return F.cross_entropy(s.float(), y, reduction="none")
 
 
@@ -70,7 +70,7 @@ def divergence(s: Tensor, r: Tensor) -> Tensor:
 
 
 def require_ball(eps: float, steps: int, step_size: float) -> None:
-    """The door of every adversarial recipe."""
+    """Check the options that all adversarial recipes share."""
     if not (0 <= eps <= 1 and steps >= 0 and step_size > 0):
         raise BadSpec(
             f"an inner maximisation needs 0 <= eps <= 1, steps >= 0 and step_size > 0 (a share of eps); "

@@ -1,22 +1,22 @@
-"""One loop for all recipes: phases, epochs, steps; checkpoints on the way, a file of weights and a card at the end.
+"""The training loop of all recipes: phases, epochs, steps, checkpoints, and the final weights with their card.
 
     for each phase       enter → steps along recipe.gradients → the averaged network → leave
-    every few epochs     a checkpoint beside the output; killed and started again, training goes on from there
-    at the end           weights rounded to float16, evaluated as a user will load them, written with their card
+    every few epochs     a checkpoint next to the output, from which a stopped training resumes
+    at the end           weights rounded to float16, evaluated as a user loads them, written with their card
 
-All randomness is a function of (seed, phase, epoch, step), so nothing of a generator needs saving: on a CPU a resumed
-training ends with the very bits of an unbroken one (tests/train/test_loop.py). On CUDA steps run in bfloat16,
-channels last, compiled and captured (train/step.py), and equality holds up to the order of additions.
+All random numbers depend only on (seed, phase, epoch, step), so no generator state is saved. On a CPU a resumed
+training gives exactly the same weights as an uninterrupted one (tests/train/test_loop.py). On CUDA steps run in
+bfloat16, compiled and as a CUDA graph (train/step.py), and results are equal up to the order of additions.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any  # curves and identities are what json holds
+from typing import Any  # values of curves and identities, as in JSON
 
 import torch
 from torch import Tensor, nn
@@ -37,24 +37,24 @@ from antiadv.train.step import Settings, Speed, Step, accelerate, schedule
 
 @dataclass(frozen=True)
 class Progress:
-    """Said after every epoch."""
+    """The state of a training after an epoch."""
 
     phase: str
     epoch: int  # of this phase, from 1
     epochs: int  # in this phase
     loss: float
-    accuracy: float  # on the training images the loss was taken at
+    accuracy: float  # on the training images
     images_per_second: float
-    left: float  # seconds to the end of the last phase, at the speed of this epoch
+    left: float  # seconds to the end, at the speed of this epoch
 
 
 class Diverged(AntiadvError):
-    """The loss is no longer a number."""
+    """The loss is not finite."""
 
 
 @dataclass(frozen=True)
 class How:
-    """How a training is run, which decides nothing about its result but the order of additions."""
+    """How a training is run. The result depends on it only through the order of additions."""
 
     device: torch.device
     speed: Speed
@@ -65,16 +65,16 @@ class How:
 
 @dataclass
 class Journal:
-    """What has been done so far. A checkpoint is this and the tensors of the step."""
+    """The progress of a training. A checkpoint holds it and the tensors of the step."""
 
     path: Path
     identity: Mapping[str, Any]
-    total: int  # epochs, of all phases together
+    total: int  # epochs of all phases together
     phase: int = 0
     epoch: int = 0
     seconds: float = 0.0
     curves: list[dict[str, Any]] = field(default_factory=list)
-    tensors: Mapping[str, Tensor] | None = None  # read and not yet put back
+    tensors: Mapping[str, Tensor] | None = None  # of a checkpoint, not yet restored
 
     @classmethod
     def open(cls, path: Path, identity: Mapping[str, Any], total: int) -> Journal:
@@ -86,6 +86,18 @@ class Journal:
     def save(self, step: Step) -> None:
         facts = {k: getattr(self, k) for k in ("identity", "phase", "epoch", "seconds", "curves")}
         checkpoint.write(self.path, step.state(), facts)
+
+    def facts(self, sets: Sets, settings: Settings) -> dict[str, Any]:
+        """Return the entries of the card that describe the training."""
+        return {
+            "recipe": self.identity["recipe"],
+            "architecture": self.identity["architecture"],
+            "data": {"name": sets.name, "train": sets.digest, "test": sets.test_digest},
+            "epochs": len(self.curves),
+            "seconds": round(self.seconds, 1),
+            "settings": asdict(settings),
+            "curves": self.curves,
+        }
 
 
 def train(
@@ -105,63 +117,65 @@ def train(
     command: str = "",
     load: Callable[[str], Sets] = read_sets,
 ) -> Card:
-    """Train `model` (an architecture's spec) by `recipe` on `data`; write weights to `out` and a card beside it.
+    """Train `model` (the spec of an architecture) by `recipe` on `data`; write weights and card, and return the card.
 
-    `start` is a file with the network that the first phase would have trained, for a recipe of several phases.
-    `partial` is where checkpoints go, by default beside `out`; it is deleted at the end. Returns the card.
+    `out` is the file for the weights; the card is written next to it.
+    `start` is a file with weights that replace the first phase of a recipe with several phases.
+    `partial` is the file for checkpoints, by default next to `out`. It is deleted at the end.
     """
     check_settings(settings)
     if out.suffix != ".safetensors":
         raise BadInput(f"weights are written as safetensors; found {out.name}. Name it {out.stem}.safetensors.")
-    phases = recipe.phases()
-    if start is not None and len(phases) < 2:
-        raise BadInput(f"start skips the first of several phases; {spec.text(recipe)} has only one: leave it out")
-    how = How(
-        torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu")), speed, save_every, progress, say
-    )
+    if start is not None and len(recipe.phases()) < 2:
+        raise BadInput(f"start replaces the first of several phases; {spec.text(recipe)} has only one. Omit start.")
+    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    how = How(place, speed, save_every, progress, say)
     sets = load(data)
     architecture = with_classes(model, sets.classes)
-    identity = {
-        "recipe": spec.full(recipe),
-        "architecture": architecture,
-        "data": sets.digest,
-        "start": None if start is None else file_digest(start),
-        **asdict(settings),
-    }
-    first = 0 if start is None else 1
-    total = sum(phase.epochs(settings.epochs) for phase in phases[first:])
+    identity: dict[str, Any] = {"recipe": spec.full(recipe), "architecture": architecture, "data": sets.digest}
+    identity |= {"start": None if start is None else file_digest(start), **asdict(settings)}
+    phases = recipe.phases()
+    total = sum(phase.epochs(settings.epochs) for phase in (phases if start is None else phases[1:]))
     journal = Journal.open(partial or out.with_suffix(".partial"), identity, total)
 
-    net = models.build(architecture)
-    for index, phase in enumerate(phases):
-        here = sets if phase.data is None else load(renamed(data, phase.data))
-        net = phase.enter(net, here.classes)
-        if index < first and start is not None:
-            load_weights(net, start)
-        if index >= max(first, journal.phase):
-            journal.phase, journal.epoch = index, journal.epoch if index == journal.phase else 0
-            # shapes are static, so the search for the fastest kernels is paid once
-            with torch.backends.cudnn.flags(enabled=True, benchmark=True, deterministic=False, allow_tf32=True):
-                net = run_phase(net, phase, here, settings, journal, how)
-        net = phase.leave(net)  # before the resumed phase only its shape matters: the values are in the checkpoint
+    def sets_of(phase: Phase) -> Sets:
+        return sets if phase.data is None else load(renamed(data, phase.data))
 
-    facts = {
-        "command": command,
-        "recipe": identity["recipe"],
-        "architecture": architecture,
-        "data": {"name": sets.name, "train": sets.digest, "test": sets.test_digest},
-        "epochs": len(journal.curves),
-        "seconds": round(journal.seconds, 1),
-        "settings": asdict(settings),
-        "curves": journal.curves,
-    } | ({} if start is None else {"start": {"file": start.name, "digest": identity["start"]}})
+    net = run_phases(models.build(architecture), phases, start, sets_of, settings, journal, how)
+    facts = {"command": command, **journal.facts(sets, settings)}
+    if start is not None:
+        facts["start"] = {"file": start.name, "digest": identity["start"]}
     card = publish(contiguous(net).eval(), recipe, out, sets, how.device, facts)
     journal.path.unlink(missing_ok=True)
     return card
 
 
+def run_phases(
+    net: nn.Module,
+    phases: Sequence[Phase],
+    start: Path | None,
+    sets_of: Callable[[Phase], Sets],
+    settings: Settings,
+    journal: Journal,
+    how: How,
+) -> nn.Module:
+    """Run the remaining phases; return the trained network."""
+    for index, phase in enumerate(phases):
+        sets = sets_of(phase)
+        net = phase.enter(net, sets.classes)
+        if index == 0 and start is not None:
+            load_weights(net, start)
+        elif index >= journal.phase:
+            journal.phase, journal.epoch = index, journal.epoch if index == journal.phase else 0
+            # shapes do not change, so the search for the fastest kernels runs once
+            with torch.backends.cudnn.flags(enabled=True, benchmark=True, deterministic=False, allow_tf32=True):
+                net = run_phase(net, phase, sets, settings, journal, how)
+        net = phase.leave(net)  # for a finished phase only the shapes matter: the checkpoint has the values
+    return net
+
+
 def run_phase(net: nn.Module, phase: Phase, sets: Sets, settings: Settings, journal: Journal, how: How) -> nn.Module:
-    """The epochs of one phase that are still to come; returns the averaged network."""
+    """Run the remaining epochs of one phase; return the averaged network."""
     x, y = sets.x.to(how.device), sets.y.to(how.device)
     test_x, test_y = images(sets.test_x).to(how.device), sets.test_y.to(how.device)
     step = Step(placed(net, how.device), phase.recipe, x, y, settings)
@@ -194,41 +208,39 @@ def run_phase(net: nn.Module, phase: Phase, sets: Sets, settings: Settings, jour
 
 
 def placed(net: nn.Module, device: torch.device) -> nn.Module:
-    """On the device; on CUDA with its kernels' channels last, the layout its convolutions are fastest in."""
+    """Move the network to a device; on CUDA with channels last, the fastest layout for convolutions."""
     net = net.to(device)
     return net.to(memory_format=torch.channels_last) if device.type == "cuda" else net  # type: ignore[call-overload]
 
 
 def contiguous(net: nn.Module) -> nn.Module:
-    """On the CPU, in the layout of a fresh network."""
+    """Move the network to the CPU, in the default memory layout."""
     return net.to("cpu").to(memory_format=torch.contiguous_format)  # type: ignore[call-overload, no-any-return]
 
 
 def check_settings(settings: Settings) -> None:
-    """The door: what cannot be trained with, in one sentence."""
+    """Raise if a setting is out of range."""
     if settings.epochs < 1 or settings.batch < 2:
-        raise BadInput(
-            f"a training has at least 1 epoch and batches of at least 2; found {settings.epochs} and {settings.batch}"
-        )
+        raise BadInput(f"a training needs epochs >= 1 and batch >= 2; found {settings.epochs} and {settings.batch}")
     if not (settings.learning_rate > 0 and settings.weight_decay >= 0 and 0 <= settings.momentum < 1):
         raise BadInput(
             "a training needs learning_rate > 0, weight_decay >= 0 and 0 <= momentum < 1; "
             f"found {settings.learning_rate}, {settings.weight_decay}, {settings.momentum}"
         )
     if not (0 <= settings.warmup < 1 and 0 <= settings.ema < 1):
-        raise BadInput(f"warmup and ema lie in [0, 1); found {settings.warmup} and {settings.ema}")
+        raise BadInput(f"warmup and ema must be in [0, 1); found {settings.warmup} and {settings.ema}")
 
 
 def with_classes(model: str, classes: int) -> str:
-    """The architecture's spec with the number of classes of the data; another number said by the user is refused."""
+    """Add the number of classes to the spec of an architecture; raise if the spec has another number."""
     asked = spec.read(model, models.ARCHITECTURES, "architecture")
     if "classes" in asked.given and asked.options["classes"] != classes:
-        raise BadInput(f"{model} has {asked.options['classes']} classes, the data {classes}; leave classes out")
+        raise BadInput(f"{model} has {asked.options['classes']} classes, the data {classes}; omit classes")
     return spec.Spec(asked.name, asked.factory, {**asked.options, "classes": classes}).text()
 
 
 def load_weights(net: nn.Module, path: Path) -> None:
-    """The weights of a file into a network of the same shape; anything missing or left over is named."""
+    """Load the weights of a file into a network; the error names missing and surplus keys."""
     tensors = checkpoints.read(path)
     try:
         net.load_state_dict(tensors)
@@ -237,7 +249,7 @@ def load_weights(net: nn.Module, path: Path) -> None:
 
 
 def restore(step: Step, saved: Mapping[str, Tensor]) -> None:
-    """The tensors of a checkpoint into those of the step, in place."""
+    """Copy the tensors of a checkpoint into those of the step."""
     with torch.no_grad():
         for name, tensor in step.state().items():
             tensor.copy_(saved[name])

@@ -1,14 +1,14 @@
-"""MART: misclassified samples weigh more (Wang et al., ICLR 2020).
+"""MART: misclassified samples get more weight (Wang et al., ICLR 2020).
 
     minimise   mean [ BCE(z) + β · w · KL(p(x) ‖ p(z)) ],   z = argmax CE(f(z), y) over the ball around x
     BCE(z)     CE(f(z), y) − log(1 − max_{k≠y} p_k(z))
-    w          1 − p_y(x), in (0, 1]: near 0 for a sample that is surely right
+    w          1 − p_y(x), in (0, 1]: near 0 for a sample that is predicted correctly with confidence
     start      x + 0.001 d, d standard normal
 
 Notation:   β → `beta`, ε → `eps`, α → `step_size·eps` (2/255 by default), p = softmax f.
 Cost:       `steps` + 2 forward and backward passes per step.
-Departures: the authors keep logarithms finite with constants (1.0001 − p, p + 1e-12, 1.0000001 − p_y); the first is
-            kept, the divergence is taken from log-softmax, and w is held above 1e-7 so that it never exceeds 1.
+Departures: the authors keep logarithms finite with constants (1.0001 − p, p + 1e-12, 1.0000001 − p_y). We use the
+            first, compute the divergence from log-softmax, and keep w above 1e-7.
 """
 
 from __future__ import annotations

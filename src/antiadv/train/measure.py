@@ -1,12 +1,12 @@
-"""How many test images a network gets right, as they are and under PGD-20, in plain float32.
+"""Clean accuracy and accuracy under PGD-20, in float32.
 
     clean      #{ argmax f(x) = y }
-    PGD-20     #{ argmax f(z) = y },  z by `attacks.white_box.pgd` with its defaults, Linf 8/255: what
-               `antiadv evaluate --attack pgd --threat linf:8/255` runs, sample by sample with the same dice
+    PGD-20     #{ argmax f(z) = y },  z by `attacks.white_box.pgd` with its defaults, Linf 8/255: the same as
+               `antiadv evaluate --attack pgd --threat linf:8/255`, with the same random numbers
     interval   Wilson's, 95 %: `core/interval.py`
 
-PGD-20 is the number by which adversarially trained networks are usually compared, an upper bound of the robust
-accuracy. A stronger verdict is the business of `antiadv evaluate`.
+PGD-20 is the usual number to compare adversarially trained networks. It is an upper bound of the robust accuracy; use
+`antiadv evaluate` for stronger attacks.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def interval(found: Accuracy) -> tuple[float, float]:
 
 
 def accuracy(net: nn.Module, x: Tensor, y: Tensor, *, batch: int = 1000, seed: int = 0) -> Accuracy:
-    """Of images [N, C, H, W] in [0, 1]; the network is left as it was."""
+    """Count correct predictions on images [N, C, H, W] in [0, 1]."""
     with noisy(noise_layers(net), seed), attacked(net), torch.no_grad(), _float32():
         hits = sum(_hits(net, x[i : i + batch], y[i : i + batch]) for i in range(0, len(x), batch))
     return Accuracy(int(hits), len(x))
@@ -47,7 +47,7 @@ def accuracy(net: nn.Module, x: Tensor, y: Tensor, *, batch: int = 1000, seed: i
 def pgd_accuracy(
     net: nn.Module, x: Tensor, y: Tensor, *, attack: Attack = PGD(), ball: Ball = BALL, batch: int = 1000, seed: int = 0
 ) -> Accuracy:
-    """The same under an attack with gradients, by default PGD-20 at 8/255."""
+    """Count correct predictions under a white-box attack, by default PGD-20 at 8/255."""
     threat = Threat(ball, Access.GRADIENTS)
     hits: Tensor | int = 0
     with noisy(noise_layers(net), seed), attacked(net), _float32():
@@ -66,8 +66,8 @@ def _hits(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
 
 
 def _float32() -> AbstractContextManager[None]:
-    """No TF32 in convolutions: what is published must hold on a machine that has none.
+    """Turn TF32 and cuDNN benchmarking off.
 
-    Nor do they try their algorithms first: as samples fall nearly every pass has another size, and each would be tried.
+    Published accuracies must hold without TF32. Benchmarking would run for nearly every pass, since batch sizes vary.
     """
     return torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=False, allow_tf32=False)

@@ -5,7 +5,7 @@
 
 Notation:   ε → `eps`, α → `step_size·eps` (2/255 by default).
 Cost:       `steps` + 1 forward and backward passes per step.
-Departures: the attack meets the network in eval mode; the authors' code attacks in training mode.
+Departures: the network is in eval mode during the attack; the authors attack in training mode.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Adversarial pre-training on other data, a new head, adversarial fine-tuning (Hendrycks et al., ICML 2019).
 
-    pre-train  the wrapped recipe's loss on the data set `source`, with a head for its classes
-    fine-tune  a new head for the classes asked for, every layer learns, a lower learning rate
+    pre-train  the wrapped recipe on the data set `source`, with a last layer for its classes
+    fine-tune  a new last layer for the target classes; all layers are trained, with a lower learning rate
 
-Notation:   `share` is the pre-training's part of the epochs; `rate` the fine-tuning's part of the learning rate.
-Departures: the authors (arXiv:1901.09960) pre-train on 32 x 32 ImageNet-1k for 100 epochs and fine-tune for 5
-            at a hundredth of the rate; here the source is another CIFAR, so more is left to learn and the defaults
-            are 0.65 and 0.25. The ball stays around the clean image (their code centres it on the noised one).
+Notation:   `share` of the epochs for pre-training; `rate` of the learning rate for fine-tuning.
+Departures: the authors (arXiv:1901.09960) pre-train on 32 x 32 ImageNet-1k for 100 epochs and fine-tune for 5 epochs
+            at a hundredth of the rate. Here the source is another CIFAR, so fine-tuning needs more: the defaults are
+            0.65 and 0.25. The ball is around the clean image (in their code around the noisy one).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Pretraining(Recipe):
         if not (0 < self.share < 1 and self.rate > 0):
             raise BadSpec(f"pretraining needs 0 < share < 1 and rate > 0; found share {self.share}, rate {self.rate}")
         if len(self.recipe.phases()) != 1:
-            raise BadSpec(f"pretraining wraps a recipe of one phase; found one of {len(self.recipe.phases())}")
+            raise BadSpec(f"pretraining needs a recipe of one phase; found one of {len(self.recipe.phases())} phases")
 
     def perturb(self, net: nn.Module, batch: Batch) -> Tensor:
         return self.recipe.perturb(net, batch)
@@ -55,12 +55,12 @@ class Pretraining(Recipe):
 
 
 def new_head(net: nn.Module, classes: int) -> nn.Module:
-    """The same network with its last linear layer replaced by a fresh one for that many classes."""
+    """Replace the last linear layer by an untrained one with that many classes."""
     layers = [(name, m) for name, m in net.named_modules() if isinstance(m, nn.Linear) and name]
     if not layers:
-        raise BadInput("pretraining replaces the last linear layer; the network holds none: give it another network")
+        raise BadInput("pretraining replaces the last linear layer, but the network has none; use another network")
     name, old = layers[-1]
-    head = torch.nn.utils.skip_init(nn.Linear, old.in_features, classes)  # draws nothing from the global generator
+    head = torch.nn.utils.skip_init(nn.Linear, old.in_features, classes)  # does not use the global generator
     bound = 1 / math.sqrt(old.in_features)
     with torch.no_grad():
         head.weight.uniform_(-bound, bound, generator=torch.Generator().manual_seed(classes))

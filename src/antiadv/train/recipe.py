@@ -1,12 +1,12 @@
-"""What a recipe is: a loss to step along, and the phases in which it is used.
+"""Recipe: a training loss, and the phases in which it is used.
 
-    z = perturb(net, batch)                the inner maximisation; the images themselves where there is none
-    ℓ, s = loss(net, x, z, y)              one loss [N] and one row of scores [N, K] per sample
-    g = ∇_w mean ℓ                         what the loop descends along; `awp` takes it elsewhere than at w
-    phases                                 (what, how long, on which data), one after the other; as a rule there is one
+    z = perturb(net, batch)                the inner maximisation; by default z = x
+    ℓ, s = loss(net, x, z, y)              a loss [N] and logits [N, K]
+    g = ∇_w mean ℓ                         the gradient of a step; `awp` takes it at perturbed weights
+    phases                                 (recipe, share of epochs, data), usually one
 
-A recipe is a frozen dataclass, so it has a text form (`trades:beta=6`) and adding one touches one file and one line of
-`RECIPES`. The loop knows none of them: it asks for `phases`, and within a phase for `gradients`.
+A recipe is a frozen dataclass, so it has a text form (`trades:beta=6`). A new recipe needs one file and one line in
+`RECIPES`. The loop only calls `phases`, and `gradients` within a phase.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ Net = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Batch:
-    """What one step is made of. All of it is drawn beforehand, so a step is a pure function and can be captured."""
+    """The input of one step, with all random numbers, so that a step is a pure function."""
 
     x: Tensor  # [N, C, H, W] images in [0, 1], augmented
     y: Tensor  # [N] labels
-    d: Tensor  # like x, standard normal: the dice of the inner maximisation
-    t: Tensor  # a number in [0, 1): how much of the phase has passed
+    d: Tensor  # like x, standard normal: random numbers for the inner maximisation
+    t: Tensor  # a number in [0, 1): the finished share of the phase
 
 
 class Loss(NamedTuple):
     value: Tensor  # [N]
-    scores: Tensor  # [N, K], of the images that are trained on: what the accuracy curve is made of
+    scores: Tensor  # [N, K], on the training images, for the accuracy curve
 
 
 class Recipe(ABC):
-    """Base of all recipes. Only `loss` must be written. `limits` are what whoever uses its networks must know."""
+    """Base of all recipes. Only `loss` is required. `limits` are notes for users of its networks."""
 
     limits: ClassVar[tuple[str, ...]] = (
         "It was trained against one radius of one norm; others were not tested.",
@@ -58,14 +58,14 @@ class Recipe(ABC):
         return (Phase("train", self),)
 
     def classifier(self, net: nn.Module) -> nn.Module:
-        """What is evaluated, and what a user should classify with."""
+        """Return the classifier to evaluate and to use."""
         return net
 
 
 def descent(
     recipe: Recipe, net: nn.Module, weights: Sequence[Tensor], batch: Batch, z: Tensor
 ) -> tuple[list[Tensor], Loss]:
-    """g = ∇_w mean ℓ at the weights as they are now."""
+    """Return g = ∇_w mean ℓ at the current weights, and the loss."""
     loss = recipe.loss(net, batch.x, z, batch.y)
     g = torch.autograd.grad(loss.value.mean(), list(weights), materialize_grads=True)
     return list(g), Loss(loss.value.detach(), loss.scores.detach())
@@ -81,15 +81,15 @@ def stay(net: nn.Module) -> nn.Module:
 
 @dataclass(frozen=True)
 class Phase:
-    """A stretch of training. A phase ends with the averaged weights, and the next one starts from them."""
+    """A part of a training. It ends with the averaged weights, from which the next phase starts."""
 
     name: str
     recipe: Recipe
-    share: float = 1.0  # of the epochs asked for
-    rate: float = 1.0  # of the learning rate asked for
-    data: str | None = None  # another data set than the one asked for
-    enter: Callable[[nn.Module, int], nn.Module] = keep  # a new head, scores beside the weights …
-    leave: Callable[[nn.Module], nn.Module] = stay  # … and back to a plain network
+    share: float = 1.0  # of the epochs
+    rate: float = 1.0  # of the learning rate
+    data: str | None = None  # data set, if not that of the training
+    enter: Callable[[nn.Module, int], nn.Module] = keep  # changes the network, such as a new last layer …
+    leave: Callable[[nn.Module], nn.Module] = stay  # … and returns a plain network
 
     def epochs(self, asked: int) -> int:
         return max(1, round(self.share * asked))

@@ -1,11 +1,11 @@
-"""RSE, random self-ensemble: noise layers trained with and kept on (Liu et al., ECCV 2018, arXiv:1712.00673).
+"""RSE, random self-ensemble: noise layers in training and prediction (Liu et al., ECCV 2018, arXiv:1712.00673).
 
-    minimise   mean CE(f_n(x), y)             one noisy pass per step; the noise n is in the network (models/noise.py)
+    minimise   mean CE(f_n(x), y)             one noisy pass per step; the network adds the noise n (models/noise.py)
     predict    log (1/m) Σ softmax f_n(x)     over m noisy passes, batch norm in eval mode
 
-Notation:   m → `passes`. The noise's σ is the architecture's: `preact18:noise=0.1,first_noise=0.2` as published.
-Cost:       as standard training; m passes to classify.
-Departures: none known. The authors' snapshot adds noise in training only; their paper keeps it on, and so do we.
+Notation:   m → `passes`. σ is set by the architecture: `preact18:noise=0.1,first_noise=0.2` as published.
+Cost:       as standard training; m passes for a prediction.
+Departures: none known. The authors' code adds noise in training only; their paper and we add it always.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ class SelfEnsemble(Recipe):
     passes: int = 10
 
     limits: ClassVar[tuple[str, ...]] = (
-        "Its predictions are random: an attack that does not average over the noise, as `eot` does, is weak against it.",
+        "Its predictions are random: an attack that does not average over the noise, as `eot` does, is weak.",
         "It is loaded without noise; the accuracies are those with the `self_ensemble` defence.",
     )
 
     def __post_init__(self) -> None:
         if self.passes < 1:
-            raise BadSpec(f"self_ensemble averages at least one pass; found {self.passes}")
+            raise BadSpec(f"self_ensemble needs at least one pass; found {self.passes}")
 
     def loss(self, net: nn.Module, x: Tensor, z: Tensor, y: Tensor) -> Loss:
         s = net(x)
@@ -48,7 +48,7 @@ class SelfEnsemble(Recipe):
 
 
 class Averaged(nn.Module):
-    """A noisy network as the classifier it was trained to be: logits are the logarithm of the mean probability."""
+    """The classifier of a noisy network: its logits are the logarithm of the mean probability."""
 
     def __init__(self, net: nn.Module, passes: int) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class Averaged(nn.Module):
 
 
 def average_predictions(net: nn.Module, x: Tensor, passes: int) -> Tensor:
-    """log (1/m) Σ softmax f_n(x), [N, K]: scores whose softmax is the average prediction."""
+    """log (1/m) Σ softmax f_n(x), [N, K]: logits whose softmax is the average probability."""
     log_p = torch.stack([net(x).float().log_softmax(1) for _ in range(passes)])
     return log_p.logsumexp(0) - math.log(passes)
 
@@ -67,7 +67,7 @@ def average_predictions(net: nn.Module, x: Tensor, passes: int) -> Tensor:
 def require_noise(net: nn.Module, classes: int) -> nn.Module:
     if not noise_layers(net):
         raise BadInput(
-            "self_ensemble trains a network with noise layers; this one has none: "
-            "say preact18:noise=0.1,first_noise=0.2"
+            "self_ensemble needs a network with noise layers, but this one has none; "
+            "use for example preact18:noise=0.1,first_noise=0.2"
         )
     return net

@@ -1,4 +1,4 @@
-"""The images a training works on: a train and a test split of one data set, as arrays.
+"""The train and test split of a data set, as tensors.
 
 read_sets("cifar10:dir=/data")      both splits of the imported set
 """
@@ -29,7 +29,7 @@ class Sets:
 
 
 def read_sets(text: str) -> Sets:
-    """`text` names a data set and perhaps its folder; the split it may name is ignored, since both are needed."""
+    """Read both splits of a data set. A split in the spec is ignored."""
     train, test = _split(text, "train"), _split(text, "test")
     x, y = train.arrays()
     test_x, test_y = test.arrays()
@@ -46,13 +46,13 @@ def read_sets(text: str) -> Sets:
 
 
 def renamed(text: str, name: str) -> str:
-    """The same folder, another data set: `cifar10:dir=/data`, `cifar100` → `cifar100:dir=/data`."""
+    """Replace the name in a spec: `cifar10:dir=/data`, `cifar100` → `cifar100:dir=/data`."""
     _, colon, options = text.partition(":")
     return f"{name}{colon}{options}"
 
 
 def images(x: Tensor) -> Tensor:
-    """uint8 [N, H, W, C] to float32 [N, C, H, W] in [0, 1]."""
+    """Convert uint8 [N, H, W, C] to float32 [N, C, H, W] in [0, 1]."""
     return x.permute(0, 3, 1, 2).contiguous().float() / 255
 
 

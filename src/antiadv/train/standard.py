@@ -1,4 +1,4 @@
-"""Standard training: cross-entropy on the images as they are.
+"""Standard training: cross-entropy on clean images.
 
     minimise   mean CE(f(x), y)
 Cost:       one forward and backward pass per step.

@@ -1,4 +1,4 @@
-"""One optimiser step as a function of tensors that stay where they are, so that it can be captured and replayed.
+"""One optimiser step, as a function on fixed tensors, so that it can run as a CUDA graph.
 
     draw       rows, shifts, flips and the normal d, from a generator seeded by (seed, phase, epoch, step)
     batch      x = crop and flip of the rows, y their labels
@@ -8,8 +8,8 @@
     schedule   η rises linearly over the first 15 % of the steps, then falls linearly to 0
 
 Notation:   η → `learning_rate`, λ → `weight_decay`, μ → `momentum`, δ → `ema`, a → `averaged`.
-Nothing here reads a number back to the host: losses and hits are summed on the device and read once per epoch. On CUDA
-the network runs in bfloat16 (autocast), and `accelerate` turns the step into a CUDA graph, compiled first if asked.
+No step reads a number from the device: losses and hits are summed there and read once per epoch. On CUDA the network
+runs in bfloat16 (autocast), and `accelerate` turns the step into a CUDA graph, compiled first if requested.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SPEEDS: tuple[Speed, ...] = get_args(Speed)
 
 @dataclass(frozen=True)
 class Settings:
-    """What decides a training beside its recipe, network and data."""
+    """The settings of a training, besides recipe, network and data."""
 
     epochs: int
     batch: int = 512
@@ -46,7 +46,7 @@ class Settings:
 
 
 def schedule(steps: int, settings: Settings, rate: float) -> Tensor:
-    """[steps, 3]: the learning rate η_k, the averaging weight 1 − δ_k, and the time t_k = k/steps."""
+    """Return [steps, 3]: learning rate η_k, averaging weight 1 − δ_k, and time t_k = k/steps."""
     k = torch.arange(steps, dtype=torch.float64)
     rise = max(1.0, settings.warmup * steps)
     eta = torch.minimum((k + 1) / rise, (steps - k) / max(1.0, steps - rise))
@@ -55,18 +55,18 @@ def schedule(steps: int, settings: Settings, rate: float) -> Tensor:
 
 
 class Step:
-    """The network, its momenta and averages, one batch of draws; calling it takes one step."""
+    """The network, its momenta and averages, and the random numbers of one batch. A call takes one step."""
 
     def __init__(self, net: nn.Module, recipe: Recipe, images: Tensor, labels: Tensor, settings: Settings) -> None:
         """`images` uint8 [N, H, W, C] and `labels` int64 [N], on the device of `net`."""
         self.recipe, self.settings, self.device = recipe, settings, images.device
         self.net = net.train()
-        self.callee = net  # what the recipe calls: the network, or its compiled form
+        self.callee = net  # the network or its compiled form, for the recipe
         self.averaged = copy.deepcopy(net).eval()
         self.images, self.labels = padded(images), labels
         n, height, width, channels = images.shape
         self.size = min(settings.batch, n)
-        self.steps = n // self.size  # per epoch; the rest of the shuffled set waits for the next one
+        self.steps = n // self.size  # per epoch; an incomplete last batch is left out
 
         self.weights: list[Tensor] = [p for p in net.parameters() if p.requires_grad]
         self.momenta = [torch.zeros_like(w) for w in self.weights]
@@ -83,24 +83,24 @@ class Step:
         self._noise = noise_layers(net)
 
     def order(self, *key: int) -> Tensor:
-        """The shuffled rows of an epoch."""
-        return torch.randperm(len(self.labels), generator=self._dice(*key), device=self.device)
+        """Return the shuffled rows of an epoch."""
+        return torch.randperm(len(self.labels), generator=self._seeded(*key), device=self.device)
 
     def draw(self, rows: Tensor, knobs: Tensor, *key: int) -> None:
-        """Fill in what the next step works on; `key` is (phase, epoch, step)."""
-        dice = self._dice(*key)
+        """Set the input of the next step; `key` is (phase, epoch, step)."""
+        generator = self._seeded(*key)
         self.rows.copy_(rows)
         self.knobs.copy_(knobs)
-        self.shift.random_(0, 2 * PAD + 1, generator=dice)
-        self.flip.random_(0, 2, generator=dice)
-        self.d.normal_(generator=dice)
+        self.shift.random_(0, 2 * PAD + 1, generator=generator)
+        self.flip.random_(0, 2, generator=generator)
+        self.d.normal_(generator=generator)
         reseed(self._noise, fold(self.settings.seed, *key))
 
     def __call__(self) -> None:
         rate, follow, t = self.knobs.unbind()
         x = crop_and_flip(self.images, self.rows, self.shift, self.flip)
         y = self.labels[self.rows]
-        # float32 on a CPU, bfloat16 on CUDA; a cache of cast weights would outlive the step that a CUDA graph replays
+        # bfloat16 on CUDA only; without the cache of cast weights, which a CUDA graph would replay with old weights
         short = torch.autocast(
             self.device.type, torch.bfloat16, enabled=self.device.type == "cuda", cache_enabled=False
         )
@@ -112,26 +112,26 @@ class Step:
             self.sums += torch.stack([loss.value.sum(), (loss.scores.argmax(1) == y).float().sum()])
 
     def read_sums(self) -> tuple[float, float]:
-        """Mean loss and accuracy since the last call; the one place that waits for the device."""
+        """Return mean loss and accuracy since the last call. Only this waits for the device."""
         loss, hits = self.sums.tolist()
         self.sums.zero_()
         return loss / (self.steps * self.size), hits / (self.steps * self.size)
 
     def state(self) -> dict[str, Tensor]:
-        """Every tensor that a step changes and the next one reads, by name; these are the tensors, not copies."""
+        """Return all tensors that a step changes and the next one reads, by name, not copied."""
         named = {f"net.{k}": v for k, v in self.net.state_dict().items()}
         named |= {f"averaged.{k}": v for k, v in self.averaged.state_dict().items()}
         return named | {f"momentum.{i}": v for i, v in enumerate(self.momenta)}
 
     def finish(self) -> nn.Module:
-        """The averaged network, with the counters that are copied rather than averaged."""
+        """Return the averaged network, with integer counters copied."""
         with torch.no_grad():
             for mean, value in zip(self.averaged.buffers(), self.net.buffers(), strict=True):
                 if not mean.is_floating_point():
                     mean.copy_(value)
         return self.averaged
 
-    def _dice(self, *key: int) -> torch.Generator:
+    def _seeded(self, *key: int) -> torch.Generator:
         return self._generator.manual_seed(fold(self.settings.seed, *key))
 
 
@@ -145,24 +145,24 @@ def descend(weights: list[Tensor], momenta: list[Tensor], g: list[Tensor], rate:
 
 
 def _followed(net: nn.Module) -> list[Tensor]:
-    """What is averaged: weights and float buffers."""
+    """Return the averaged tensors: weights and float buffers."""
     return [p.detach() for p in net.parameters()] + [b for b in net.buffers() if b.is_floating_point()]
 
 
-# ---------------------------------------------------------------- speed; none of this changes what a step computes
+# ---------------------------------------------------------------- speed; a step computes the same in every way
 
 
 def accelerate(step: Step, speed: Speed, say: Callable[[str], None]) -> Callable[[], None]:
-    """The step, replayed from a CUDA graph and compiled where that works; plain where it does not.
+    """Return the step as a CUDA graph or compiled, if that works; else the plain step.
 
-    Trying takes a few real steps; the state is then put back, so the training does not depend on it.
+    A trial takes a few real steps, and then restores the state, so it does not change the training.
     """
     for way in _ways(step, speed):
         before = [t.clone() for t in (*step.state().values(), step.sums)]
         try:
             go = _WAYS[way](step)
-        except Exception as error:  # compilers and drivers fail in many ways; slower is better than not at all
-            say(f"{way} did not work here ({type(error).__name__}: {str(error)[:300]}); going on without")
+        except Exception as error:  # compilers and drivers fail in many ways; train without
+            say(f"{way} failed here ({type(error).__name__}: {str(error)[:300]}); continuing without")
             step.callee = step.net
             go = None
         with torch.no_grad():
@@ -176,7 +176,7 @@ def accelerate(step: Step, speed: Speed, say: Callable[[str], None]) -> Callable
 
 
 def _ways(step: Step, speed: Speed) -> tuple[Speed, ...]:
-    if step.device.type != "cuda" or noise_layers(step.net):  # noise layers make a generator per call, on the host
+    if step.device.type != "cuda" or noise_layers(step.net):  # noise layers create a generator for each call
         return ()
     return _TRIED[speed]
 
@@ -196,7 +196,7 @@ def _captured(step: Step) -> Callable[[], None]:
 
 
 def _compiled(step: Step) -> Callable[[], None]:
-    compiled: Any = torch.compile(step.net, dynamic=False)  # a module, though torch declares a function
+    compiled: Any = torch.compile(step.net, dynamic=False)  # torch annotates it as a function
     step.callee = compiled
     step()
     step()

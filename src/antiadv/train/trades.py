@@ -1,12 +1,12 @@
-"""TRADES: accuracy on x, agreement between x and z (Zhang et al., ICML 2019, arXiv:1901.08573).
+"""TRADES: cross-entropy on x, and the divergence between x and z (Zhang et al., ICML 2019, arXiv:1901.08573).
 
     minimise   mean [ CE(f(x), y) + β · KL(p(x) ‖ p(z)) ],   z = argmax KL(p(x) ‖ p(z)) over the ball around x
-    start      x + 0.001 d, d standard normal: at x itself the divergence has no slope
+    start      x + 0.001 d, d standard normal: at x the gradient of the divergence is 0
 
 Notation:   β → `beta`, ε → `eps`, α → `step_size·eps` (2/255 by default), p = softmax f.
 Cost:       `steps` + 2 forward and backward passes per step, and one forward pass for p(x) in the attack.
-Departures: none; as in the authors' code neither side of the divergence is detached, x and z pass one after the other
-            (each updates the batch statistics), and the attack meets the network in eval mode.
+Departures: none. As in the authors' code, neither side of the divergence is detached, x and z are separate passes
+            (each updates the batch statistics), and the network is in eval mode during the attack.
 """
 
 from __future__ import annotations
