@@ -16,10 +16,9 @@ from antiadv.attacks import ATTACKS
 from antiadv.engine.precision import PRECISIONS
 from antiadv.evaluation import Resources, Store, evaluate, make_cell
 from antiadv.evaluation.cell import Record
-from antiadv.reporting.rows import Row, make_row, rows
-from antiadv.reporting.select import WEAK
 from antiadv.reporting.flags import BEFORE, RULES, before, flags
-from antiadv.reporting.render.rows import fields
+from antiadv.reporting.rows import Row, make_row, row_table, rows
+from antiadv.reporting.select import WEAK
 from tests.engine.probes import MODEL, RECEIPT, cell, record
 
 ANTI = "anti_adversary"
@@ -418,7 +417,7 @@ def test_an_attack_that_never_ran_has_no_accuracy_and_is_named_with_what_it_need
     assert flag.name == "not_attacked"
     assert dict(flag.numbers) == {"lost": 40, "n": 40, "least": 101}
     assert "101" in flag.sentence
-    assert "not attacked" in fields(small)
+    assert "not attacked" in map(str, row_table([small]).lines[0])
     assert small.json()["robust"] is None
     assert "101" in small.json()["not_attacked"]
 

@@ -16,10 +16,10 @@ from antiadv.core.errors import BadInput
 from antiadv.core.threat import Access
 from antiadv.evaluation import Cell, Store
 from antiadv.reporting.measures import Ratio
-from antiadv.reporting.render.rows import HEADINGS, TELLING, markdown
-from antiadv.reporting.summary import by_defence, headline
-from antiadv.reporting.rows import Row, bare_cell, make_row, rows
+from antiadv.reporting.render.markdown import table_as_markdown
+from antiadv.reporting.rows import Row, bare_cell, make_row, row_table, rows
 from antiadv.reporting.select import searched, select_precision
+from antiadv.reporting.summary import by_defence, headline
 from antiadv.reporting.verdict import confidence, levels, verdict
 from tests.engine.probes import MODEL, RECEIPT, cell, record
 
@@ -159,7 +159,7 @@ def test_two_networks_of_one_name_are_told_apart_and_not_thrown_together(tmp_pat
     assert [(part.model, part.gain.value) for part in levels(found)] == [(names[0], 1.0), (names[1], -1.0)]
     assert [name in said for said, name in zip(verdict(found), names, strict=True)] == [True, True]
     assert {part.model for part in confidence(found)} == {*names}
-    assert all(name in markdown(found) for name in names)
+    assert all(name in table_as_markdown(row_table(found)) for name in names)
     assert {r.cell.model for r in found} == {"file:net.safetensors"}
     assert {r.json()["key"] for r in found} == {c.key for c in Store(tmp_path).cells()}
 
@@ -190,7 +190,7 @@ def test_one_network_on_two_data_sets_is_told_apart_wherever_it_is_named(tmp_pat
     assert len({str(part) for part in confidence(found)}) == 2
     assert all(f"{MODEL} (arrays:{k}.npz) has" in str(part) for k, part in enumerate(confidence(found)))
     assert "place" not in confidence(found)[0].json()
-    assert markdown(found).startswith("| data | model |")
+    assert table_as_markdown(row_table(found)).startswith("| data | model |")
     assert "1 network on 2 data sets" in headline(levels(found))[0]
     assert by_defence(levels(found)).json()[0]["networks"] == 1
 
@@ -204,7 +204,7 @@ def test_seeds_have_a_column_and_the_verdict_says_that_it_is_of_the_worst(
         put(tmp_path, square(ANTI, seed=seed), 0)
     found = rows(Store(tmp_path))
     assert [(r.cell.defence, r.cell.seed) for r in found] == [("none", 0), ("none", 1), (ANTI, 0), (ANTI, 1)]
-    assert "| threat | seed | precision |" in markdown(found)
+    assert "| threat | seed | precision |" in table_as_markdown(row_table(found))
     assert main(["report", "--store", str(tmp_path)]) == 0
     assert re.search(r"defence +seed +clean %", capsys.readouterr().out)
     (part,) = levels(found)
@@ -223,7 +223,7 @@ def test_a_defence_judged_by_one_look_and_by_ten_is_two(tmp_path: Path):
     assert [r.defence for r in made.rows] == ["none", *names]
     assert [(part.defence, part.gain.value) for part in made.levels] == [(names[0], -0.5), (names[1], 0.5)]
     assert [part.defence for part in made.confidence] == names
-    assert all(name in markdown(made.rows) for name in names)
+    assert all(name in table_as_markdown(row_table(made.rows)) for name in names)
     (flag,) = (flag for flag in made.flags if flag.name == "worse_than_bare")
     assert flag.sentence.startswith(f"behind {names[0]} 50.0 points fewer stand")
     assert [said["looks"] for said in flag.json()["cells"]] == [1]
@@ -441,8 +441,8 @@ def test_markdown_has_a_line_per_row_and_escapes_bars(tmp_path: Path):
     put(tmp_path, square(ANTI), 40)
     found = rows(Store(tmp_path))
     barred = dataclasses.replace(found[0], cell=dataclasses.replace(found[0].cell, model="a|b"))
-    lines = markdown([barred, found[1]]).splitlines()
-    shown = [name for name in HEADINGS if name not in TELLING]  # in which these two rows agree
+    lines = table_as_markdown(row_table([barred, found[1]])).splitlines()
+    shown = row_table([barred, found[1]]).head
     assert lines[0] == "| " + " | ".join(shown) + " |"
     assert len(lines) == 4
     assert lines[2] == (
@@ -455,14 +455,14 @@ def test_markdown_has_a_line_per_row_and_escapes_bars(tmp_path: Path):
 
 def test_nobody_fooled_has_no_median(tmp_path: Path):
     put(tmp_path, square(), 0)
-    assert "| 100.0 [91.2, 100.0] | – |  |  |" in markdown(rows(Store(tmp_path)))
+    assert "| 100.0 [91.2, 100.0] | – |  |  |" in table_as_markdown(row_table(rows(Store(tmp_path))))
 
 
 def test_a_report_is_text_and_json(tmp_path: Path):
     pair(tmp_path, "square", 30, 10)
     made = antiadv.report(tmp_path)
     text = str(made)
-    assert text.startswith(markdown(made.rows))
+    assert text.startswith(table_as_markdown(row_table(made.rows)))
     assert made.verdict[0] in text
     said = json.loads(json.dumps(made.json()))
     assert said["verdict"] == made.verdict

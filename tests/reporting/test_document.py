@@ -1,4 +1,4 @@
-"""A whole report: the same numbers as the tables and the store, what is missing said, and files that hold together."""
+"""A complete report: the same numbers as the tables and the store, what is missing, and files that fit together."""
 
 from __future__ import annotations
 
@@ -30,17 +30,19 @@ from antiadv.core.threat import Access
 from antiadv.evaluation import Resources, Store
 from antiadv.evaluation.cell import Cell
 from antiadv.paper.page import page
-from antiadv.paper.whole import VERDICTS, _summary, build_document
+from antiadv.paper.sections import VERDICTS
 from antiadv.reporting import folder, gallery
+from antiadv.reporting.build import _flagged
 from antiadv.reporting.document import Document, raised
 from antiadv.reporting.flag_explanations import EXPLAINED
 from antiadv.reporting.flags import BEFORE, RULES
 from antiadv.reporting.measures import Difference
-from antiadv.reporting.render import html_page
+from antiadv.reporting.render import html
+from antiadv.reporting.render.markdown import table_as_markdown
 from antiadv.reporting.summary import by_defence, headline
 from antiadv.reporting.verdict import Level
 from tests.engine.probes import RECEIPT, record
-from tests.reporting.stores import RUN, really_run, weaker, written
+from tests.reporting.stores import RUN, document, really_run, weaker, written
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +67,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, resources: Resources) -> Path:
 
 @pytest.fixture(scope="module")
 def made(paper: Path) -> Document:
-    return build_document(paper)
+    return document(paper)
 
 
 # ---------------------------------------------------------------- the paper
@@ -74,18 +76,18 @@ def made(paper: Path) -> Document:
 def test_tables_hold_the_numbers_of_the_page(made: Document, paper: Path):
     """docs/reproduction.md and the report are made of the same grids."""
     text = page(paper)
-    shown = {part.sheet.name: part for part in made.tables}
+    shown = {part.table.name: part for part in made.tables}
     assert {"figure-4", "figure-5", "table-3"} <= set(shown)
     for part in made.tables:
-        assert part.sheet.markdown() in text
+        assert table_as_markdown(part.table) in text
         assert all(sentence in text for sentence in part.sentences)
-        made_by = "antiadv report" if part.sheet.name in ("behind", "noise") else f"antiadv reproduce {part.sheet.name}"
+        made_by = "antiadv report" if part.table.name in ("behind", "noise") else f"antiadv reproduce {part.table.name}"
         assert part.command == made_by
 
 
 def test_numbers_are_those_of_the_records(made: Document):
-    (figure,) = [part for part in made.tables if part.sheet.name == "figure-4"]
-    lines = {line[2].text: dict(zip(figure.sheet.head, line, strict=True)) for line in figure.sheet.lines}
+    (figure,) = [part for part in made.tables if part.table.name == "figure-4"]
+    lines = {line[2].text: dict(zip(figure.table.head, line, strict=True)) for line in figure.table.lines}
     assert (lines[""]["AA"].value, lines["K = 2"]["AA"].value) == (50.0, 80.0)
     assert (lines["K = 2"]["AA gain"].value, lines["K = 2"]["AA gain"].paper) == (30.0, 18.68)
     assert lines["K = 2"]["adaptive gain"].value == 0.0
@@ -94,12 +96,12 @@ def test_numbers_are_those_of_the_records(made: Document):
 
 
 def test_what_is_missing_is_said(made: Document):
-    stored = [part.sheet.name for part in made.tables]
+    stored = [part.table.name for part in made.tables]
     absent = [name for name in experiments.EXPERIMENTS if name not in stored]
     assert "table-1" in absent
     assert made.absent[0].startswith("Nothing is stored of `table-1`")
     assert all(f"`{name}`" in made.absent[0] for name in absent)
-    (table,) = [part for part in made.tables if part.sheet.name == "table-3"]
+    (table,) = [part for part in made.tables if part.table.name == "table-3"]
     assert f"{len(table.missing)} of `table-3`" in made.absent[1]
     assert any("wrn16-4:awp" in said for said in table.missing)
     assert made.absent[2].startswith("Cells that are stored with fewer samples than asked for: ")
@@ -119,7 +121,7 @@ def test_claims_are_those_that_the_store_can_check(made: Document):
 
 
 def test_every_verdict_has_a_colour_and_a_mark_of_its_own():
-    css = (Path(html_page.__file__).parent / "templates" / "report.css").read_text()
+    css = (Path(html.__file__).parent / "templates" / "report.css").read_text()
     for words in VERDICTS:
         name = words.replace(" ", "-")
         assert re.search(rf"\.{name}[ ,][^{{]*{{ color: ", css), words
@@ -152,11 +154,11 @@ def test_whatever_precision_is_stored_is_shown_and_said(tmp_path: Path, paper: P
         found = Store(paper).read(cell)
         store.append(dataclasses.replace(cell, precision="tf32" if cell.defence == "none" else "half"), found, RECEIPT)
         store.append(dataclasses.replace(cell, precision="mixed"), [record(i) for i in range(5)], RECEIPT)
-    mixed = build_document(store)
+    mixed = document(store)
     assert (mixed.summary, mixed.verdict, mixed.flags) == (made.summary, made.verdict, made.flags)
     assert [(c.name, c.verdict, c.passed) for c in mixed.claims] == [(c.name, c.verdict, c.passed) for c in made.claims]
     for before, after in zip(made.tables, mixed.tables, strict=True):
-        assert after.sheet.json() == before.sheet.json()
+        assert after.table.json() == before.table.json()
     assert any("Searched in tf32 (5) and half (15), judged in float32." in said for said in mixed.tables[-4].sentences)
     drawn = {figure.name: figure for figure in mixed.figures}
     assert "Searched in tf32 (5) and half (15), judged in float32." in drawn["ablations"].caption
@@ -166,16 +168,16 @@ def test_whatever_precision_is_stored_is_shown_and_said(tmp_path: Path, paper: P
 
 
 def test_names_choose_the_tables(paper: Path):
-    assert [part.sheet.name for part in build_document(paper, ["figure-5"]).tables] == ["figure-5"]
+    assert [part.table.name for part in document(paper, ["figure-5"]).tables] == ["figure-5"]
     with pytest.raises(BadSpec, match="no experiment 'table-9'"):
-        build_document(paper, ["table-9"])
+        document(paper, ["table-9"])
 
 
 # ---------------------------------------------------------------- any store
 
 
 def test_a_store_without_the_paper_makes_a_report_without_it(run: Path):
-    made = build_document(run)
+    made = document(run)
     assert made.absent == ()
     assert made.tables == ()
     assert made.claims == ()
@@ -188,7 +190,7 @@ def test_bare_cells_alone_make_a_report(tmp_path: Path, paper: Path):
     bare = [cell for cell in Store(paper).cells() if cell.defence == "none"]
     for cell in bare:
         Store(tmp_path).append(cell, Store(paper).read(cell), RECEIPT)
-    made = build_document(tmp_path)
+    made = document(tmp_path)
     assert made.defences.lines == ()
     assert made.verdict == ()
     assert b"<h2" in folder.files(made)["report.html"]
@@ -196,11 +198,11 @@ def test_bare_cells_alone_make_a_report(tmp_path: Path, paper: Path):
 
 def test_an_empty_store_is_one_sentence(tmp_path: Path):
     with pytest.raises(BadInput, match="holds no records"):
-        build_document(tmp_path / "nowhere")
+        document(tmp_path / "nowhere")
 
 
 def test_every_cell_says_how_it_was_made(run: Path):
-    made = build_document(run)
+    made = document(run)
     head = made.sources.head
     cells = {cell.key: cell for cell in Store(run).cells()}
     for line in made.sources.lines:
@@ -213,7 +215,7 @@ def test_every_cell_says_how_it_was_made(run: Path):
         assert (said["forward"], said["samples"]) == (f"{receipt.forwards:,}", "8")
         assert f"torch {torch.__version__}" in said["versions"]
     linked = {line[3].link for line in made.cells.lines}
-    assert linked == {line[0].place for line in made.sources.lines}
+    assert linked == {line[0].anchor for line in made.sources.lines}
 
 
 def test_no_report_says_where_files_lay(tmp_path: Path, paper: Path):
@@ -221,7 +223,7 @@ def test_no_report_says_where_files_lay(tmp_path: Path, paper: Path):
     cell = Store(paper).cells()[0]
     moved = dataclasses.replace(cell, data="cifar10:dir=/secret/place")
     Store(tmp_path).append(moved, Store(paper).read(cell), RECEIPT)
-    assert not [name for name, content in folder.files(build_document(Store(tmp_path))).items() if b"secret" in content]
+    assert not [name for name, content in folder.files(document(Store(tmp_path))).items() if b"secret" in content]
 
 
 # ---------------------------------------------------------------- gains in short
@@ -299,8 +301,9 @@ def test_defences_are_sorted_by_their_least_gain():
 
 @pytest.mark.parametrize(("flags", "said"), [(1, "1 warning sign was raised"), (3, "3 warning signs were raised")])
 def test_the_summary_says_how_many_warning_signs_there_are(flags: int, said: str):
-    assert list(_summary(["A gain."], [], flags)) == ["A gain.", f"{said}; each says where to look."]
-    assert list(_summary(["A gain."], [], 0)) == ["A gain."]
+    (sentence,) = _flagged(flags)
+    assert sentence.startswith(said)
+    assert not list(_flagged(0))
 
 
 def test_the_summary_counts_every_place_where_a_sign_was_raised(made: Document, paper: Path):
@@ -522,7 +525,7 @@ def test_a_list_that_is_not_ours_removes_nothing(said: str, made: Document, tmp_
 
 
 def test_the_same_store_gives_the_same_bytes(paper: Path):
-    assert folder.files(build_document(paper)) == folder.files(build_document(paper))
+    assert folder.files(document(paper)) == folder.files(document(paper))
 
 
 def test_a_folder_that_cannot_be_written_is_one_sentence(made: Document, tmp_path: Path):
@@ -582,7 +585,7 @@ def test_a_name_is_shown_and_never_run(tmp_path: Path, paper: Path):
     for defence in ("none", "anti_adversary"):
         odd = dataclasses.replace(cell, model=bad, defence=defence, attack="square", threat=_asked(cell))
         Store(tmp_path).append(odd, [record(i, queries=3) for i in range(9)], RECEIPT)
-    text = folder.files(build_document(Store(tmp_path)))["report.html"].decode()
+    text = folder.files(document(Store(tmp_path)))["report.html"].decode()
     assert "<script>alert" not in text
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
     assert text.count("<script>") == 1
