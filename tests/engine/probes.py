@@ -62,7 +62,7 @@ def resources() -> Resources:
 
 def cell(attack: str = "pgd:steps=3", samples: range | str = range(20), **words: object) -> Cell:
     """A cell of the exact toy on the embedded images."""
-    said: dict[str, object] = {"model": MODEL, "threat": "linf:2/255", "world": resources(), **words}
+    said: dict[str, object] = {"model": MODEL, "threat": "linf:2/255", "resources": resources(), **words}
     return make_cell(attack=attack, samples=samples, **said)  # type: ignore[arg-type]
 
 
