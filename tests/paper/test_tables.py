@@ -40,10 +40,11 @@ from antiadv.paper.fill import StoreIndex, compare, fill, value, words
 from antiadv.paper.layout import Ask, Layout
 from antiadv.paper.networks import Source, imagenet, of_method
 from antiadv.paper.todo import Pace, as_stored, cost, in_order, passes, resolve
-from antiadv.paper.whole import build_document
 from antiadv.reporting.measures import Difference, Share, standing, standing_by, worst_case
+from antiadv.reporting.render.markdown import table_as_markdown
 from tests.engine.probes import RECEIPT, record
 from tests.engine.probes import cell as probe
+from tests.reporting.stores import document
 from tools import run_paper
 
 NAMES = list(experiments.EXPERIMENTS)
@@ -356,7 +357,7 @@ def test_a_table_shows_what_is_stored_beside_the_paper_and_names_the_rest(tmp_pa
     said = " ".join(filled.sentences)
     assert "10 of 90 cells are stored. Searched in float32, judged in float32." in said
     assert "10 cells of compact:hydra" in said
-    markdown = filled.grid().markdown()
+    markdown = table_as_markdown(filled.table())
     assert "| cifar10 | TRADES, compact:trades | + Anti-Adv | 40 | 100.0 [91.2, 100.0] (84.9) |" in markdown
     assert "| cifar10 | HYDRA, compact:hydra |  | – | – (89.0) |" in markdown
 
@@ -446,7 +447,7 @@ def test_a_store_that_is_not_there_is_all_missing(tmp_path: Path):
     filled = experiments.filled("table-4", tmp_path / "none")
     assert filled.used == ()
     assert filled.sentences[0] == f"0 of {len(filled.layout.asks)} cells are stored."
-    assert "–" in filled.grid().markdown()
+    assert "–" in table_as_markdown(filled.table())
 
 
 # ---------------------------------------------------------------- budgets
@@ -513,12 +514,11 @@ def test_behind_the_gains_a_step_that_goes_too_far_is_told_from_an_image_that_do
             few[39] = dataclasses.replace(few[39], clean=(few[39].label + 1) % 10, clean_right=0)
             shutil.rmtree(store.root / cell.key)
             store.append(cell, few, RECEIPT)
-    grid, used = behind.grid(StoreIndex(store))
+    grid, used = behind.table(StoreIndex(store))
     (line,) = grid.lines
-    assert line.labels[:3] == ("cifar10", "MART, compact:mart", "K = 2, α = 0.15")
-    assert line.labels[3].endswith(" → 0.75")
-    ours = {name: number.ours for name, number in line.numbers.items()}
-    assert {name: round(100 * n.value, 4) for name, n in ours.items() if n is not None} == {
+    assert [entry.text for entry in line[:3]] == ["cifar10", "MART, compact:mart", "K = 2, α = 0.15"]
+    assert line[3].text.endswith(" → 0.75")
+    assert {name: entry.value for name, entry in zip(grid.head[5:], line[5:], strict=True)} == {
         "labels differ": 2.5,
         "f right": 12.5,
         "AA gain": 22.5,
@@ -529,9 +529,9 @@ def test_behind_the_gains_a_step_that_goes_too_far_is_told_from_an_image_that_do
     said = experiments.page(store)
     assert grid.title in said
     assert "| cifar10 | MART, compact:mart | K = 2, α = 0.15 |" in said
-    assert behind.grid(StoreIndex(Store(tmp_path / "none")))[0].lines == ()
-    shown = build_document(store).tables[-1]
-    assert shown.sheet.title == grid.title
+    assert behind.table(StoreIndex(Store(tmp_path / "none")))[0].lines == ()
+    shown = document(store).tables[-1]
+    assert shown.table.title == grid.title
     assert set(shown.sources) == {cell.key for cell in used}
 
 
@@ -548,13 +548,12 @@ def test_beside_small_noise_luck_and_steps_that_go_too_far_are_told_apart(tmp_pa
         some = [dataclasses.replace(r, base_attacked=r.label) if r.sample < 4 else r for r in store.read(cell)]
         shutil.rmtree(store.root / cell.key)
         store.append(cell, some, RECEIPT)
-    grid, used = noise.grid(StoreIndex(store))
-    assert [line.labels for line in grid.lines] == [
-        ("cifar10", "nominal, compact:standard", f"{attack} {k}k") for attack in ("Bandits", "NES") for k in (5, 10)
+    grid, used = noise.table(StoreIndex(store))
+    assert [[entry.text for entry in line[:3]] for line in grid.lines] == [
+        ["cifar10", "nominal, compact:standard", f"{attack} {k}k"] for attack in ("Bandits", "NES") for k in (5, 10)
     ]
     for line in grid.lines:
-        ours = {name: number.ours for name, number in line.numbers.items()}
-        assert {name: round(100 * n.value, 4) for name, n in ours.items() if n is not None} == {
+        assert {name: entry.value for name, entry in zip(grid.head[4:], line[4:], strict=True)} == {
             "layer": 75.0,
             "f right": 10.0,
             "layer, f's": 85.0,
@@ -562,8 +561,8 @@ def test_beside_small_noise_luck_and_steps_that_go_too_far_are_told_apart(tmp_pa
             "lucky": 30.0,
         }
     assert len(used) == 4
-    assert grid.markdown() in experiments.page(store)
-    assert noise.grid(StoreIndex(Store(tmp_path / "none")))[0].lines == ()
+    assert table_as_markdown(grid) in experiments.page(store)
+    assert noise.table(StoreIndex(Store(tmp_path / "none")))[0].lines == ()
 
 
 def test_behind_the_gains_all_is_of_the_samples_that_met_every_attack(tmp_path: Path, resources: Resources):
@@ -575,15 +574,15 @@ def test_behind_the_gains_all_is_of_the_samples_that_met_every_attack(tmp_path: 
         if long:
             wrong = {"attacked": 5, "distance": 1e-3, "attacked_right": 0, "base_attacked": 3, "base_clean": 4}
             store.append(cell, [record(i, clean_confidence=0.0, **wrong) for i in range(40, 60)], RECEIPT)
-    (line,) = behind.grid(StoreIndex(store))[0].lines
-    assert line.labels[3] == "0.50 → 0.50"
-    ours = {name: number.ours for name, number in line.numbers.items()}
-    assert {name: (n.n, round(100 * n.value, 4)) for name, n in ours.items() if n is not None} == {
-        "labels differ": (40, 0.0),
-        "f right": (40, 0.0),
-        "AA gain": (40, 25.0),
-        "AA gain, f's": (40, 25.0),
-        "adaptive gain": (40, 25.0),
+    grid, _ = behind.table(StoreIndex(store))
+    (line,) = grid.lines
+    assert (line[3].text, line[4].text) == ("0.50 → 0.50", "40")
+    assert {name: entry.value for name, entry in zip(grid.head[5:], line[5:], strict=True)} == {
+        "labels differ": 0.0,
+        "f right": 0.0,
+        "AA gain": 25.0,
+        "AA gain, f's": 25.0,
+        "adaptive gain": 25.0,
     }
 
 
@@ -592,9 +591,9 @@ def test_a_claim_that_fails_says_why(tmp_path: Path, resources: Resources):
     for cell in cells_of("table-3", "compact:mart", resources):
         put(store, cell, 20)
     assert "- Why: Steps that go too far" in experiments.page(store)
-    (said,) = [c.why for c in build_document(store).claims if c.name == "Gains under AutoAttack"]
+    (said,) = [c.why for c in document(store).claims if c.name == "Gains under AutoAttack"]
     assert said.startswith("Steps that go too far")
-    assert all(not c.why for c in build_document(store).claims if not c.failed)
+    assert all(not c.why for c in document(store).claims if not c.failed)
 
 
 @pytest.mark.parametrize(
