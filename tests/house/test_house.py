@@ -15,7 +15,7 @@ import pytest
 import antiadv
 from antiadv.evaluation import Store
 from antiadv.paper.claims import claims
-from antiadv.paper.fill import StoreIndex
+from antiadv.paper.store_index import StoreIndex
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "antiadv"

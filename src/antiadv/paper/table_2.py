@@ -1,10 +1,10 @@
-"""Table 2: robust networks, bare and behind the layer (K = 2, α = 0.15), under black-box attacks."""
+"""Table 2: robust networks without and with the layer (K = 2, α = 0.15), under black-box attacks."""
 
 from __future__ import annotations
 
-from antiadv.paper.layout import Layout
 from antiadv.paper.networks import Source, of_method
-from antiadv.paper.rows import clean, layer, pair, under, worst
+from antiadv.paper.settings import clean, layer, under, with_and_without, worst
+from antiadv.paper.table_layout import Layout
 
 TITLE = "Table 2: robust networks under black-box attacks"
 SAMPLES = 500
@@ -20,10 +20,9 @@ PAPER = {
     ("cifar100", "awp"): ((59.4, 39.8, 47.3, 34.7), (59.4, 57.7, 53.8, 46.4)),
 }
 NOTES = (
-    "Neither ε nor the budget of NES and Bandits is stated in the paper; 0.031 and 10,000 queries here. Square: 8/255 "
-    "and 5,000 queries, as in AutoAttack.",
-    "The paper's two Square numbers of TRADES equal its AutoAttack numbers in table 3, and were probably copied from "
-    "there.",
+    "The paper states neither ε nor the budget of NES and Bandits. Here they are 0.031 and 10,000 queries. Square has "
+    "8/255 and 5,000 queries, as in AutoAttack.",
+    "The paper's two Square numbers of TRADES equal its AutoAttack numbers in table 3. They were probably copied.",
     "Adaptive: the worst case of Square and of the attack that knows the defence, both at 8/255.",
 )
 
@@ -40,11 +39,13 @@ def layout(source: Source, samples: int | None = None) -> Layout:
         line
         for (data, method), numbers in PAPER.items()
         for network in of_method(source, data, method)
-        for line in pair(network, columns, {"+ Anti-Adv": layer(network)}, samples or SAMPLES, _said(numbers))
+        for line in with_and_without(
+            network, columns, {"+ Anti-Adv": layer(network)}, samples or SAMPLES, _paper(numbers)
+        )
     ]
     return Layout(TITLE, tuple(lines), NOTES)
 
 
-def _said(numbers: tuple[tuple[float, ...], ...]) -> dict[str, dict[str, float]]:
-    bare, defended = (dict(zip(HEADINGS, of, strict=True)) for of in numbers)
+def _paper(numbers: tuple[tuple[float, ...], ...]) -> dict[str, dict[str, float]]:
+    bare, defended = (dict(zip(HEADINGS, row, strict=True)) for row in numbers)
     return {"": bare, "+ Anti-Adv": defended}

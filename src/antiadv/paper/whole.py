@@ -18,11 +18,12 @@ from antiadv import paper as experiments
 from antiadv.data import Dataset
 from antiadv.evaluation.cell import Receipt
 from antiadv.evaluation.store import Store
-from antiadv.paper import behind, noise
+from antiadv.paper import layer_against_noise, steps_too_far
+from antiadv.paper.agreement import agreement
 from antiadv.paper.claims import Claim, claims
-from antiadv.paper.fill import Filled, StoreIndex, fill
+from antiadv.paper.filled_table import FilledTable, fill
 from antiadv.paper.networks import Source
-from antiadv.paper.page import agreement
+from antiadv.paper.store_index import StoreIndex
 from antiadv.reporting import gallery, report_of
 from antiadv.reporting.curves import by_access, by_cost, by_queries, by_radius
 from antiadv.reporting.document import Claimed, Document, Shown, raised
@@ -98,7 +99,7 @@ def _summary(gains: Sequence[str], checked: Sequence[Claim], flags: int) -> Iter
         yield f"{count(flags, 'warning sign')} {'was' if flags == 1 else 'were'} raised; each says where to look."
 
 
-def _absent(asked: dict[str, Filled]) -> Iterator[str]:
+def _absent(asked: dict[str, FilledTable]) -> Iterator[str]:
     nothing = [f"`{name}`" for name, filled in asked.items() if not filled.used]
     if nothing:
         yield f"Nothing is stored of {join(nothing)}; `antiadv reproduce NAME` runs it."
@@ -121,7 +122,7 @@ def _claimed(claim: Claim) -> Claimed:
     return Claimed(*told, passed, failed, missing, claim.settled, why)
 
 
-def _shown(name: str, filled: Filled) -> Shown:
+def _shown(name: str, filled: FilledTable) -> Shown:
     grid = filled.grid()
     said = (*agreement(filled), *grid.sentences)
     keys = tuple(cell.key for cell in filled.used)
@@ -131,13 +132,13 @@ def _shown(name: str, filled: Filled) -> Shown:
 
 def _behind(shelf: StoreIndex, source: Source, names: Sequence[str]) -> Iterator[Shown]:
     """Beside the whole only: they explain claims, and are made of tables' cells."""
-    for name, part in (("behind", behind), ("noise", noise)):
+    for name, part in (("behind", steps_too_far), ("noise", layer_against_noise)):
         grid, used = part.grid(shelf, source)
         if grid.lines and not names:
             yield Shown(of_grid(name, grid), "antiadv report", grid.sentences, tuple(cell.key for cell in used), ())
 
 
-def _ablations(tables: dict[str, Filled]) -> Iterator[Figure]:
+def _ablations(tables: dict[str, FilledTable]) -> Iterator[Figure]:
     """The paper's figures: accuracy against α, and against K."""
     drawn = {name: filled for name, filled in tables.items() if name.startswith("figure-")}
     panels = [panel for filled in drawn.values() if (panel := _ablation(filled)) is not None]
@@ -152,7 +153,7 @@ def _ablations(tables: dict[str, Filled]) -> Iterator[Figure]:
         yield Figure("ablations", title, caption, tuple(panels), (*cells,))
 
 
-def _ablation(filled: Filled) -> Panel | None:
+def _ablation(filled: FilledTable) -> Panel | None:
     """The settings in the order of the paper, at equal distances: its two smallest α all but touch."""
     lines = list(zip(filled.layout.lines, filled.numbers, strict=True))
     bare = next((numbers for line, numbers in lines if line.defence == defences.BARE), {})
