@@ -29,7 +29,6 @@ from antiadv.core.errors import BadInput, BadSpec
 from antiadv.core.threat import Access
 from antiadv.evaluation import Resources, Store
 from antiadv.evaluation.cell import Cell
-from antiadv.paper.page import page
 from antiadv.paper.whole import VERDICTS, _summary, build_document
 from antiadv.reporting import folder, gallery
 from antiadv.reporting.document import Document, raised
@@ -41,6 +40,7 @@ from antiadv.reporting.summary import by_defence, headline
 from antiadv.reporting.verdict import Level
 from tests.engine.probes import RECEIPT, record
 from tests.reporting.stores import RUN, really_run, weaker, written
+from tools.docs.reproduction import reproduction
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def made(paper: Path) -> Document:
 
 def test_tables_hold_the_numbers_of_the_page(made: Document, paper: Path):
     """docs/reproduction.md and the report are made of the same grids."""
-    text = page(paper)
+    text = reproduction(paper)
     shown = {part.sheet.name: part for part in made.tables}
     assert {"figure-4", "figure-5", "table-3"} <= set(shown)
     for part in made.tables:
