@@ -92,8 +92,8 @@ class FilledTable:
         if self.search_judge_mismatch:
             samples = count(sum(self.search_judge_mismatch.values()), "sample")
             sentences.append(
-                f"In {count(len(self.search_judge_mismatch), 'cell')} {samples} ended at an image outside the radius that "
-                "fooled the search in lower precision but not the judge. A new search may break them."
+                f"In {count(len(self.search_judge_mismatch), 'cell')} {samples} ended at an image outside the radius "
+                "that fooled the search in lower precision but not the judge. A new search may break them."
             )
         if self._uneven:
             sentences.append(
