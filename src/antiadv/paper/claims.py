@@ -193,8 +193,8 @@ def larger_k(index: StoreIndex, source: Source) -> Claim:
         "Figures 4 and 5: the whole interval of the accuracy under AutoAttack with K + 1 steps minus that with K is "
         "above zero.",
         tuple(_step_by_step(index, lines)),
-        "From K = 3 on, most samples that are still broken are broken by Square with images that f itself gets wrong. "
-        "No K helps there: g becomes more confident, and the Square column does not rise.",
+        "From K = 3 on, Square breaks most of the samples that are still broken, with images that f itself gets "
+        "wrong. No K helps against these: g becomes more confident, and the Square column does not rise.",
     )
 
 

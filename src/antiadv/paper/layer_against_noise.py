@@ -32,9 +32,9 @@ NOTES = (
     "“SND, first error” counts a sample as broken after one wrong prediction. “By chance” are samples broken in this "
     "way that most of ten predictions get right: most of the broken samples on the CIFAR-10 networks, about half of "
     "them on ResNet-50. The attack has stopped there and does not search for a better image.",
-    "On ResNet-50 with the layer, NES finds as many images that f still predicts correctly as others. There a step of "
-    "0.01 in pixels goes too far. (The authors' code steps after the normalisation, where 0.01 is about a quarter of "
-    "that.) On the CIFAR-10 networks this hardly happens.",
+    "On ResNet-50 with the layer, NES finds about as many images that f still predicts correctly as others. There a "
+    "step of 0.01 in pixels goes too far. (The authors' code steps after the normalisation, where 0.01 is about a "
+    "quarter of that.) On the CIFAR-10 networks this hardly happens.",
 )
 
 

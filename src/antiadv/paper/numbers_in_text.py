@@ -25,8 +25,8 @@ PAPER_HYDRA = {
     "+ Anti-Adv": {"clean": 90.1, "NES": 87.7, "Bandits": 89.4},
 }
 NOTES = (
-    "The paper reports that SND costs AWP 18 points of clean accuracy. Noise of 0.01 on pixels cannot do that to a "
-    "network trained against 8/255. The paper must have measured something else.",
+    "The paper reports that SND costs AWP 18 points of clean accuracy. Noise of 0.01 on pixels should hardly change a "
+    "network trained against 8/255, and here it does not. The paper probably measured something else.",
     "RSE is trained with noise layers (docs/zoo.md). Its prediction is the mean of ten noisy passes. The paper states "
     "neither ε nor the budget of NES and Bandits. Here they are 0.031 and 10,000 queries.",
 )

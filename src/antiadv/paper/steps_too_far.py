@@ -34,13 +34,14 @@ TABLES = (table_3, table_5, table_6, figure_3, figure_4, figure_5)
 NOTES = (
     "“Only g wrong” counts samples that are broken although f still predicts the attacked image correctly. “AA gain, "
     "f's label” is the gain if g always kept f's label, so that these samples were not broken.",
-    "The gain follows confidence. After one step or short steps g is hardly more confident than f, and its scores "
-    "still guide an attack. From K = 3 on, more steps raise the confidence of g but hardly its gain.",
-    "A step can go too far. γ moves every pixel by α in each step. If f changes within that distance, x + γ leaves the "
-    "class of x: g is wrong where f is right. This is a second way to attack g, so the adaptive gain falls below zero. "
-    "The paper's lower bound assumes that g keeps f's label.",
-    "This happens with one step of 0.15 and with two steps of 0.3. A second step of 0.15 mostly moves x + γ back. MART "
-    "and ImageNet-Pre change most within a step, and lose a little with two steps of 0.15 too.",
+    "The gain follows confidence. Where a short step, or a single one, leaves g little more confident than f, its "
+    "scores still guide an attack. From K = 3 on, more steps raise the confidence of g but hardly its gain.",
+    "A step can go too far. γ moves every pixel by α in each step. If f changes its label within that distance, x + "
+    "γ leaves the class of x: g is wrong where f is right. This is a second way to attack g, with or without "
+    "knowledge of the layer, and the adaptive gain falls below zero. The paper's lower bound assumes that g keeps "
+    "f's label.",
+    "It can happen with one step of 0.15 and with two steps of 0.3. A second step of 0.15 mostly moves x + γ back. It "
+    "happens most to MART and ImageNet-Pre, which lose a little with two steps of 0.15 too.",
 )
 
 

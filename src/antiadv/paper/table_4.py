@@ -19,8 +19,8 @@ PAPER = {"": (88.0, 86.0, 85.0), "+ Anti-Adv": (88.0, 86.0, 86.0)}
 NOTES = (
     "The paper states neither the norm nor the budget. Here BA runs within L2 8/255 and, from the same records, within "
     "L2 0.5; QEBA runs within Linf 8/255. Each has 10,000 queries.",
-    "Both attacks see labels only. They take the same path on f and g as long as the labels agree, so the layer cannot "
-    "help.",
+    "Both attacks see labels only. Where the labels of f and g agree they take the same path, so the layer cannot help "
+    "there.",
 )
 
 

@@ -122,7 +122,7 @@ def steps_needed() -> Experiment:
         "after Corollary 1",
         "K is the minimum budget that SimBA requires.",
         f"{CASE}, ε = 0.5 ρ/(nL)",
-        f"{p.needed} steps reach it, and K = {p.enough:.4g}. K steps are enough, but not needed.",
+        f"{p.needed} steps reach a gradient below ρ, and K = {p.enough:.4g}. K steps are enough, but not needed.",
         p.needed >= p.enough,
         numbered(enough=p.enough, needed=p.needed),
     )
