@@ -70,7 +70,7 @@ def test_the_page_names_numbers_that_move_the_other_way(tmp_path: Path, resource
 
 
 def test_the_direction_of_a_change_uses_the_samples_of_both_lines(tmp_path: Path, resources: Resources):
-    """Bare, 20 of the first 40 fall and none of the 40 after them; behind the layer, run on the first 40, 15 fall."""
+    """Bare, 20 of the first 40 are broken and none of the next 40. With the layer, 15 of the first 40 are broken."""
     store = Store(tmp_path)
     for cell in cells_of("table-3", "compact:trades", resources):
         bare = cell.defence == "none"

@@ -3,7 +3,6 @@
 EXPERIMENTS                   one module for every table and figure: its cells, its layout, the paper's numbers
 layout("table-3")             its rows and columns, and the cells that each number needs
 cells("table-3")              the cells that can be run here
-missing("table-3")            the cells that cannot, and why
 filled("table-3", store)      the numbers that a store holds, next to the paper's
 headline(store)               the most important numbers, as Markdown
 """
@@ -31,12 +30,12 @@ from antiadv.paper import (
 )
 from antiadv.paper.filled_table import FilledTable, fill
 from antiadv.paper.headline import headline
-from antiadv.paper.missing_cells import Missing, resolve
+from antiadv.paper.missing_cells import resolve
 from antiadv.paper.networks import Source
 from antiadv.paper.store_index import StoreIndex
 from antiadv.paper.table_layout import Layout
 
-__all__ = ["EXPERIMENTS", "Source", "cells", "filled", "find", "headline", "layout", "missing"]
+__all__ = ["EXPERIMENTS", "Source", "cells", "filled", "find", "headline", "layout"]
 
 
 class Experiment(Protocol):
@@ -83,18 +82,6 @@ def cells(
 ) -> list[Cell]:
     """The cells of a table that can be run here, in the order of its lines."""
     return resolve(layout(name, samples, networks, data).requests, precision, resources)[0]
-
-
-def missing(
-    name: str,
-    samples: int | None = None,
-    networks: str = "zoo",
-    precision: str = "float32",
-    data: str | None = None,
-    resources: Resources | None = None,
-) -> list[Missing]:
-    """The cells of a table that cannot be run here, and why."""
-    return resolve(layout(name, samples, networks, data).requests, precision, resources)[1]
 
 
 def filled(

@@ -55,7 +55,7 @@ def _draws(defence: str, samples: int) -> int:
 
 
 def cost(request: CellRequest) -> float:
-    """Multiplications of a whole cell, in units of 1e9."""
+    """Multiplications of all samples of a cell, in units of 1e9."""
     return request.samples * passes(request) * WEIGHT[request.network.model.partition(":")[0]]
 
 

@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 
 from antiadv import defences
 from antiadv.core import spec
-from antiadv.paper.networks import Network
+from antiadv.paper.networks import Network, Source, of_method
 from antiadv.paper.table_layout import Column, Line
 
 EPS, EPS_BLACK_BOX = "linf:8/255", "linf:0.031"
@@ -89,3 +89,23 @@ def with_and_without(
     lines = [Line(network, "", defences.BARE, no_gains, samples, paper.get("", {}))]
     lines += [Line(network, label, d, tuple(columns), samples, paper.get(label, {})) for label, d in defended.items()]
     return lines
+
+
+def lines_of_methods(
+    source: Source,
+    headings: Sequence[str],
+    paper: Mapping[tuple[str, str], tuple[tuple[float, ...], tuple[float, ...]]],
+    columns: Sequence[Column],
+    samples: int,
+) -> tuple[Line, ...]:
+    """Every network of every data set and method, without and with the layer.
+
+    `paper` has the published numbers of both lines, in the order of the headings. The bare line has no gain.
+    """
+    lines = []
+    for (data, method), rows in paper.items():
+        bare, defended = (dict(zip(headings, row, strict=False)) for row in rows)
+        for network in of_method(source, data, method):
+            published = {"": bare, "+ Anti-Adv": defended}
+            lines += with_and_without(network, columns, {"+ Anti-Adv": layer(network)}, samples, published)
+    return tuple(lines)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from antiadv.paper.networks import Source, of_method
-from antiadv.paper.settings import clean, layer, under, with_and_without, worst
+from antiadv.paper.networks import Source
+from antiadv.paper.settings import clean, lines_of_methods, under, worst
 from antiadv.paper.table_layout import Layout
 
 TITLE = "Table 2: robust networks under black-box attacks"
@@ -28,24 +28,6 @@ NOTES = (
 
 
 def layout(source: Source, samples: int | None = None) -> Layout:
-    columns = (
-        clean("Square"),
-        under("Bandits"),
-        under("NES"),
-        under("Square"),
-        *worst("adaptive", "Square", "adaptive"),
-    )
-    lines = [
-        line
-        for (data, method), numbers in PAPER.items()
-        for network in of_method(source, data, method)
-        for line in with_and_without(
-            network, columns, {"+ Anti-Adv": layer(network)}, samples or SAMPLES, _paper(numbers)
-        )
-    ]
-    return Layout(TITLE, tuple(lines), NOTES)
-
-
-def _paper(numbers: tuple[tuple[float, ...], ...]) -> dict[str, dict[str, float]]:
-    bare, defended = (dict(zip(HEADINGS, row, strict=True)) for row in numbers)
-    return {"": bare, "+ Anti-Adv": defended}
+    single = under("Bandits"), under("NES"), under("Square")
+    columns = (clean("Square"), *single, *worst("adaptive", "Square", "adaptive"))
+    return Layout(TITLE, lines_of_methods(source, HEADINGS, PAPER, columns, samples or SAMPLES), NOTES)

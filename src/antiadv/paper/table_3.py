@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from antiadv.paper.networks import Source, of_method
-from antiadv.paper.settings import layer, white_box, with_and_without
+from antiadv.paper.networks import Source
+from antiadv.paper.settings import lines_of_methods, white_box
 from antiadv.paper.table_layout import Layout
 
 TITLE = "Table 3: robust networks under AutoAttack"
@@ -29,16 +29,4 @@ NOTES = (
 
 def layout(source: Source, samples: int | None = None) -> Layout:
     columns = white_box("APGD", "ADLR", "FAB")
-    lines = [
-        line
-        for (data, method), (bare, defended) in PAPER.items()
-        for network in of_method(source, data, method)
-        for line in with_and_without(
-            network,
-            columns,
-            {"+ Anti-Adv": layer(network)},
-            samples or SAMPLES,
-            {"": dict(zip(HEADINGS, bare, strict=False)), "+ Anti-Adv": dict(zip(HEADINGS, defended, strict=True))},
-        )
-    ]
-    return Layout(TITLE, tuple(lines), NOTES)
+    return Layout(TITLE, lines_of_methods(source, HEADINGS, PAPER, columns, samples or SAMPLES), NOTES)

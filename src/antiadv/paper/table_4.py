@@ -7,15 +7,15 @@ QEBA runs in Linf.
 
 from __future__ import annotations
 
-from antiadv.paper.networks import Source, of_method
-from antiadv.paper.settings import clean, layer, under, with_and_without, worst
+from antiadv.paper.networks import Source
+from antiadv.paper.settings import clean, lines_of_methods, under, worst
 from antiadv.paper.table_layout import Layout
 
 TITLE = "Table 4: AWP under decision-based attacks"
 SAMPLES = 100
 
 HEADINGS = ("clean", "BA", "QEBA")
-PAPER = {"": (88.0, 86.0, 85.0), "+ Anti-Adv": (88.0, 86.0, 86.0)}
+PAPER = {("cifar10", "awp"): ((88.0, 86.0, 85.0), (88.0, 86.0, 86.0))}
 NOTES = (
     "The paper states neither the norm nor the budget. Here BA runs within L2 8/255 and, from the same records, within "
     "L2 0.5; QEBA runs within Linf 8/255. Each has 10,000 queries.",
@@ -27,10 +27,4 @@ NOTES = (
 def layout(source: Source, samples: int | None = None) -> Layout:
     far = under("BA, L2 0.5", "BA", radius=0.5)
     columns = (clean("QEBA"), under("BA"), far, under("QEBA"), *worst("adaptive", "QEBA", "adaptive"))
-    paper = {label: dict(zip(HEADINGS, numbers, strict=True)) for label, numbers in PAPER.items()}
-    lines = [
-        line
-        for network in of_method(source, "cifar10", "awp")
-        for line in with_and_without(network, columns, {"+ Anti-Adv": layer(network)}, samples or SAMPLES, paper)
-    ]
-    return Layout(TITLE, tuple(lines), NOTES)
+    return Layout(TITLE, lines_of_methods(source, HEADINGS, PAPER, columns, samples or SAMPLES), NOTES)

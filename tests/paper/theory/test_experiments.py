@@ -1,4 +1,4 @@
-"""The experiments: which statements hold, and the numbers behind each, from the facts they were planned with."""
+"""The experiments: which statements hold, and the numbers of each."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_what_holds_and_what_does_not() -> None:
 
 
 @pytest.mark.parametrize("name", FOUND)
-def test_an_experiment_is_whole(name: str) -> None:
+def test_an_experiment_is_complete(name: str) -> None:
     e = FOUND[name]
     found = e.json()
     assert json.loads(json.dumps(found, allow_nan=False)) == found

@@ -39,9 +39,9 @@ class Waves(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        dice = torch.Generator().manual_seed(3)
-        self.a = torch.randn((30, N), generator=dice, dtype=torch.float64)
-        self.b = torch.rand(30, generator=dice, dtype=torch.float64)
+        generator = torch.Generator().manual_seed(3)
+        self.a = torch.randn((30, N), generator=generator, dtype=torch.float64)
+        self.b = torch.rand(30, generator=generator, dtype=torch.float64)
         self.eval()
 
     def forward(self, x: Tensor) -> Tensor:
@@ -177,8 +177,8 @@ def test_seen_through_the_layer_the_path_is_that_on_f(c: float) -> None:
     def loss(x: Tensor) -> Tensor:
         return Sigmoids().loss(sign * x)
 
-    dice = torch.Generator().manual_seed(0)
-    q = torch.eye(6, dtype=torch.float64)[torch.randint(6, (80,), generator=dice)]
+    generator = torch.Generator().manual_seed(0)
+    q = torch.eye(6, dtype=torch.float64)[torch.randint(6, (80,), generator=generator)]
     bare = stp(loss, torch.zeros(6, dtype=torch.float64), 0.5 * q, 1.0)
     x = bare[0]
     for before, after, e in zip(bare, bare[1:], q, strict=False):
