@@ -29,7 +29,6 @@ from antiadv.core.errors import BadInput, BadSpec
 from antiadv.core.threat import Access
 from antiadv.evaluation import Resources, Store
 from antiadv.evaluation.cell import Cell
-from antiadv.paper.page import page
 from antiadv.paper.sections import VERDICTS
 from antiadv.reporting import folder, gallery
 from antiadv.reporting.build import _flagged
@@ -43,6 +42,7 @@ from antiadv.reporting.summary import by_defence, headline
 from antiadv.reporting.verdict import OTHERS, Level
 from tests.engine.probes import RECEIPT, record
 from tests.reporting.stores import RUN, document, really_run, weaker, written
+from tools.docs.reproduction import reproduction
 
 NONE, ALONE = "does not protect", "On 1 network some of these gains"
 
@@ -77,7 +77,7 @@ def made(paper: Path) -> Document:
 
 def test_tables_hold_the_numbers_of_the_page(made: Document, paper: Path):
     """docs/reproduction.md and the report are made of the same grids."""
-    text = page(paper)
+    text = reproduction(paper)
     shown = {part.table.name: part for part in made.tables}
     assert {"figure-4", "figure-5", "table-3"} <= set(shown)
     for part in made.tables:
