@@ -40,7 +40,7 @@ def test_a_shorter_draw_is_the_start_of_a_longer_one() -> None:
 
 
 def test_the_dice_are_what_they_were() -> None:
-    """Whole numbers, the same on every machine. If this fails on purpose, every stored result means something else."""
+    """Fixed integers, the same on every machine. A change here would make every stored result irreproducible."""
     d = Draws.of(7, torch.tensor([0, 1, 123456])).fold(5)
     assert d.keys.tolist() == [2023918184629033596, -4179084732646096108, -6107593605828920871]
     assert (d.uniform(3) * 2**24).long().tolist() == [
@@ -109,7 +109,7 @@ def test_any_shape(shape: tuple[int, ...]) -> None:
 
 
 def test_costs_under_a_twentieth_of_a_compact_network() -> None:
-    """One normal image per query is the most any attack draws; the network is the smallest we ship."""
+    """No attack draws more than one normal image per query. The network is the smallest one of the zoo."""
     net, x = build("preact18:width=16").eval(), torch.rand(32, 3, 32, 32)
 
     def best(run: Callable[[], object]) -> float:
@@ -153,7 +153,7 @@ class TestOnCuda:
 
 
 def test_the_ends_of_the_normal_numbers_are_finite_and_alike() -> None:
-    """The least and the largest of 2²⁴: one in so many would else be infinite, which no sample of them shows."""
+    """The smallest and the largest of 2²⁴ values: an infinite one would be too rare for a sample to show."""
     low, high = draws._CONVERT["normal"](torch.tensor([0, -1], dtype=torch.int32)).tolist()
     assert low == -high
     assert 5 < high < 6

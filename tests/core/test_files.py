@@ -1,4 +1,4 @@
-"""A file is whole or absent, whatever happens while it is written."""
+"""A file is complete or absent, also after a failure in the middle of a write."""
 
 from __future__ import annotations
 

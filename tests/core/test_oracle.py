@@ -102,7 +102,7 @@ def test_micro_batches_change_nothing(batch: int) -> None:
 
 
 class Coarse(Eager):
-    """Answers in whole numbers; the judge's engine does not."""
+    """Rounds its scores to integers; the judge's engine does not."""
 
     def scores(self, model: nn.Module, z: Tensor, *, draws: Draws | None = None) -> Tensor:
         return super().scores(model, z, draws=draws).round()
@@ -120,7 +120,7 @@ def coarse(access: Access, queries: int | None = None, model: nn.Module = TOY.mo
 
 
 @pytest.mark.parametrize("access", Access)
-def test_an_exact_answer_grants_no_more_than_the_threat_and_costs_nothing(access: Access) -> None:
+def test_a_confirmed_answer_grants_no_more_than_the_threat_and_costs_no_query(access: Access) -> None:
     o, ledger = coarse(access, queries=1)
     o.labels(TOY.x)
     rows = torch.tensor([4, 1])
@@ -132,7 +132,7 @@ def test_an_exact_answer_grants_no_more_than_the_threat_and_costs_nothing(access
     assert ledger.checks.tolist() == [0, 1, 0, 0, 1, 0]
 
 
-def test_an_exact_answer_is_for_images_that_were_sent() -> None:
+def test_only_images_that_were_sent_are_confirmed() -> None:
     spy = Spy(Halfspace((3, 4, 4)))
     o, ledger = coarse(Access.SCORES, model=spy)
     o[torch.tensor([1])].scores(TOY.x[[1, 1]])
@@ -159,7 +159,7 @@ def test_a_row_is_replaced_with_all_that_was_written_of_it() -> None:
     assert ledger.gradients.tolist() == ledger.checks.tolist() == [1, 1, 0, 1, 1, 0]
 
 
-def test_the_last_refused_image_of_a_sample_is_known_by_its_bits() -> None:
+def test_the_last_rejected_image_of_a_sample_is_known_by_its_bits() -> None:
     o, _ = coarse(Access.LABELS)
     assert o.was_rejected(TOY.x).tolist() == [False] * 6
     part = o[torch.tensor([4, 1])]
@@ -176,8 +176,8 @@ def test_the_last_refused_image_of_a_sample_is_known_by_its_bits() -> None:
     assert coarse(Access.LABELS)[0].was_rejected(TOY.x).sum() == 0, "of this oracle alone"
 
 
-def test_where_no_answer_is_more_exact_none_is_given() -> None:
-    """The engine is the judge's, the judge rolls other dice, or nothing is asked."""
+def test_without_a_difference_to_the_judge_nothing_is_confirmed() -> None:
+    """The engine is the judge's, the model is randomised, or no images are given."""
     plain, dicey, none = oracle(), coarse(Access.SCORES, model=SmallNoise(TOY.model, 0.1)), coarse(Access.SCORES)
     for (o, ledger), rows in ((plain, [0, 3]), (dicey, [0, 3]), (none, [])):
         part, z = o[torch.tensor(rows, dtype=torch.int64)], TOY.x[rows]
@@ -223,7 +223,7 @@ def test_a_targeted_threat_turns_loss_margin_and_success_around() -> None:
     assert torch.equal(aimed.fooled(s, TOY.y), ~plain.fooled(s, TOY.y))
 
 
-def test_a_model_beside_is_not_charged() -> None:
+def test_a_model_that_the_attacker_owns_is_not_charged() -> None:
     o, ledger = oracle(Access.INTERNALS)
     o.beside(TOY.model).gradient(TOY.x, ce, TOY.y)
     assert ledger.queries.sum() == 0

@@ -1,4 +1,4 @@
-"""Spec: parse and text are inverses for every registered class; unknown words are named with the nearest known."""
+"""Spec: parse and text are inverses for every registered class; messages name the nearest known word."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""oneDNN's weight gradient of a strided 1 x 1 convolution corrupts memory on CPUs without AVX-512: it is never asked.
+"""oneDNN's weight gradient of a strided 1 x 1 convolution corrupts memory on CPUs without AVX-512: it is never used.
 
 The upstream bug: https://github.com/uxlfoundation/oneDNN/issues/6035. Where the CPU has AVX-512, two variables make
 oneDNN and torch behave as on one without. A process of its own does the work, since it would crash or hang.
@@ -27,7 +27,7 @@ CPU = torch.device("cpu")
 
 
 class Net(nn.Module):
-    """The dangerous layer as a module and as a function, on maps that the layer before them makes channels last."""
+    """The dangerous layer as a module and as a function, on activations that lie channels last."""
 
     def __init__(self, channels: int = 4) -> None:
         super().__init__()
@@ -43,14 +43,14 @@ class Net(nn.Module):
 
 
 class Uncopyable(Net):
-    """The engine cannot make a copy whose weights take no gradients."""
+    """The engine cannot copy this network, so its weights keep their gradients."""
 
     def __deepcopy__(self, memo: object) -> Uncopyable:
         raise TypeError("holds a lock")
 
 
 class Learns(Net):
-    """A network that differentiates with respect to its weights whenever it is asked."""
+    """A network that computes gradients of its weights at every call."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         with torch.enable_grad():

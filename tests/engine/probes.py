@@ -1,4 +1,4 @@
-"""Attacks that do one odd thing each, and what cells of toys are made of: shared by the tests of the road."""
+"""Attacks that do one odd thing each, and cells of toy networks, shared by several tests."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Odd:
 
 @dataclass(frozen=True)
 class Chessboard:
-    """An attack that knows the largest norm only."""
+    """An attack that works in Linf only."""
 
     access: ClassVar[Access] = Access.LABELS
     norms: ClassVar[frozenset[float]] = frozenset({math.inf})
@@ -70,7 +70,7 @@ RECEIPT = Receipt(1.5, 30, 10, "cpu", {"torch": "2"}, "abc")
 
 
 def record(sample: int = 0, label: int = 3, clean: int = 3, attacked: int = 3, **words: float) -> Record:
-    """A record of a sample that stands after one query, unless told otherwise; of one that was wrong, none."""
+    """A record of a sample that is robust after one query (no query if it was misclassified)."""
     facts: dict[str, float] = dict.fromkeys(COLUMNS, 0) | {"distance": 0.0, "draws": 1, "queries": int(clean == label)}
     facts |= {f"{when}_{what}": 0.5 for when in ("clean", "attacked") for what in ("confidence", "truth")}
     facts |= {"clean_right": int(clean == label), "attacked_right": int(attacked == label)}
@@ -99,14 +99,14 @@ def same(a: Tensor, b: Tensor) -> bool:
 
 
 class Doubled(nn.Conv2d):
-    """A convolution that makes other weights at each call."""
+    """A convolution that computes its weights at each call."""
 
     def forward(self, input: Tensor) -> Tensor:
         return self._conv_forward(input, 2 * self.weight, self.bias)
 
 
 def same_gradients(m: nn.Conv2d, x: Tensor, change: Callable[[nn.Module], None]) -> None:
-    """What comes back to x is what it was before this change."""
+    """The gradient at x is the same before and after this change."""
     (want,) = torch.autograd.grad(m(x).square().sum(), x)
     change(m)
     torch.testing.assert_close(torch.autograd.grad(m(x).square().sum(), x)[0], want)

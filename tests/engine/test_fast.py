@@ -1,4 +1,4 @@
-"""The fast engine gives the answers of the plain one, in any cut, precision and shortage of memory."""
+"""The fast engine gives the answers of the plain one, for any batch size and precision, and without memory."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def images(count: int, device: str = "cpu") -> tuple[Tensor, Tensor]:
 
 
 def close(found: Any, asked: Any, device: str, plain: bool = False) -> None:
-    """On a CPU to the bit, if the network itself is asked, and else to rounding; on a GPU kernels differ by batch."""
+    """Bit for bit on a CPU without a copy of the network; else up to rounding. On a GPU kernels differ by batch."""
     found, asked = (t if isinstance(t, tuple) else (t,) for t in (found, asked))
     for f, a in zip(found, asked, strict=True):
         if device == "cpu" and plain:
@@ -117,7 +117,7 @@ def test_passes_are_counted_as_the_module_sees_them(net: nn.Module, device: str)
             assert (meter.forwards, meter.backwards) == (21 * 6, 21 * 5)
 
 
-def test_what_is_run_aside_is_told_and_not_billed(net: nn.Module) -> None:
+def test_passes_run_aside_are_returned_and_not_counted(net: nn.Module) -> None:
     x, _ = images(4)
     with Meter(net) as meter:
         with aside() as seen:
@@ -153,7 +153,7 @@ def test_a_batch_that_does_not_fit_is_halved_and_the_request_goes_on() -> None:
     assert max(net.seen[16:]) == 4
 
 
-def test_no_memory_for_one_image_is_said_plainly() -> None:
+def test_no_memory_for_one_image_is_a_bad_input() -> None:
     with pytest.raises(BadInput, match="memory"):
         Fast(batch=4).scores(Hungry(most=0), images(3)[0])
 
@@ -175,7 +175,7 @@ def test_real_shortage_of_memory_is_survived() -> None:
 
 
 class Asking(nn.Module):
-    """A network that asks the host something midway, which no graph can hold."""
+    """A network that needs the host in the middle, so that it cannot be captured."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -208,7 +208,7 @@ def test_mixed_searches_in_bfloat16_and_answers_in_float32(net: nn.Module, devic
 
 
 class Steps(nn.Module):
-    """A network of which only the order of its parts tells where it ends, with a head of the user's own kind."""
+    """A network whose last layer is known only by the order of its parts, with a head of the user's own class."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -247,7 +247,7 @@ def test_sixteen_bits_end_in_float32_so_that_scores_lie_on_no_steps(device: str,
 
 
 class ByName(Steps):
-    """Its parts are given what they take by name."""
+    """It passes arguments to its parts by name."""
 
     def forward(self, x: Tensor) -> Tensor:
         s: Tensor = self.head(input=torch.relu(self.norm(input=self.conv(x))).mean((2, 3)))
@@ -259,7 +259,7 @@ class ByName(Steps):
     ("device", "precision"), [("cpu", "mixed"), *(pytest.param("cuda", p, marks=cuda) for p in ("mixed", "half"))]
 )
 def test_a_head_of_any_bits_is_asked_in_any_way(device: str, precision: str, short: bool) -> None:
-    """One that has 16 bits itself has nothing to refine, and would not multiply with 32."""
+    """A head with 16-bit weights is left alone: it could not multiply with float32."""
     torch.manual_seed(0)
     net, (x, _), dtype = (
         ByName().eval().to(device),
@@ -289,7 +289,7 @@ def test_half_is_as_fine_as_tf32(net: nn.Module) -> None:
 
 @pytest.mark.parametrize("scale", [1.0, 1e-12, 1e12])
 def test_in_float16_gradients_of_any_size_come_back(net: nn.Module, scale: float) -> None:
-    """As they stand those of a confident sample would be zero, and those of a steep loss infinite."""
+    """Without scaling, a confident sample would have zero gradients, and a steep loss infinite ones."""
     x, y = images(8)
     scales = torch.logspace(0, 3, 8) * scale  # every sample has its own
 
@@ -318,7 +318,7 @@ class Cast(nn.Module):
 
 
 class Kept:
-    """A hook that remembers on which object it was called: a copy of it would remember for itself."""
+    """A hook that stores on which object it was called: a copy of it would store for itself."""
 
     def __init__(self) -> None:
         self.seen = 0
@@ -370,7 +370,7 @@ def test_a_copy_is_asked_where_that_is_faster_and_the_judge_asks_the_network_its
 
 
 class Viewing(nn.Module):
-    """A network that counts on how its activations lie: with channels last it cannot be asked."""
+    """A network that depends on the layout of its activations: it fails with channels last."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -397,7 +397,7 @@ def test_a_network_that_fails_with_channels_last_is_asked_itself(precision: str)
 
 
 def test_a_copy_made_in_inference_mode_has_gradients_too(net: nn.Module) -> None:
-    """The first to ask may serve; the layer, and an attack, go back through the same copy."""
+    """The first request may be in inference mode; the layer and an attack need gradients of the same copy."""
     (x, y), fast = images(6), Fast(batch=8)
     g = antiadv.AntiAdversary(net, steps=2, step_size=0.01)
     with torch.inference_mode():
@@ -413,7 +413,7 @@ def test_a_copy_made_in_inference_mode_has_gradients_too(net: nn.Module) -> None
 
 
 def test_weights_that_change_between_two_attacks_are_seen(net: nn.Module) -> None:
-    """An engine lives as long as a call: no copy of an older network answers."""
+    """Each call makes a new engine, so no copy of an older network is used."""
     x, _ = images(16)
     asked: list[Tensor] = []
 
@@ -531,7 +531,7 @@ def test_a_receipt_says_whether_the_network_was_compiled(compiled: bool) -> None
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, about its own compiler
 def test_code_is_compiled_for_few_sizes_and_one_layout() -> None:
-    """Torch gives up compiling after eight kinds of one function, and what is asked then runs as it stands."""
+    """Torch stops compiling after eight variants of one function, and runs it uncompiled from then on."""
     from torch._dynamo import config
     from torch._dynamo.utils import counters
     from torch._functorch import config as functorch

@@ -15,7 +15,7 @@ from antiadv.engine.rewrites.fold_norms import fold_norms
 
 
 def norm(channels: int = 4, **options: bool) -> nn.BatchNorm2d:
-    """One that has been trained."""
+    """A norm as after training."""
     made = nn.BatchNorm2d(channels, **options)  # type: ignore[arg-type]
     for t in (made.weight, made.bias, made.running_mean, made.running_var):
         if t is not None:
@@ -44,7 +44,7 @@ def test_a_norm_behind_a_convolution_is_folded_and_nothing_changes(bias: bool, a
 
 
 class Twice(nn.Module):
-    """The output of one convolution goes two ways; beside it stands one whose output goes one way."""
+    """The output of one convolution is used twice, that of another one once."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ def test_what_is_asked_twice_or_still_learns_is_left_alone():
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # of torch, which has another weight norm
 @pytest.mark.parametrize("made", ["weight_norm", "spectral_norm", "pruned", "bias"])
 def test_weights_that_are_made_anew_at_every_call_are_left_alone(made: str):
-    """Before the call, by a hook, or at every look: there is no place to put others."""
+    """Weights computed before the call, by a hook or at every access cannot be replaced."""
     torch.manual_seed(0)
     conv = nn.Conv2d(3, 4, 3)
     if made == "pruned":
@@ -126,7 +126,7 @@ def test_a_network_that_fails_alone_is_left_alone():
 
 @pytest.mark.parametrize(("name", "norms"), [("compact:trades", 8), ("resnet50", 53), ("wrn16-4:trades", 7)])
 def test_networks_of_the_house(name: str, norms: int):
-    """Of a network that normalises before it convolves, what stands inside a block; of a ResNet every one."""
+    """All norms of a ResNet; in a pre-activation network, those inside a block."""
     net = models.load(name) if ":" in name else models.build(name).eval()
     x = torch.rand(2, 3, 32, 32)
     twin = channels_last(net)

@@ -1,5 +1,7 @@
-"""The receipt counts the images through the base network, forward and backward: what hooks of the test's own saw, and
-for the anti-adversary layer exactly K + 1 forwards and K backwards a query."""
+"""The receipt counts the images through the base network, forward and backward, as hooks of the tests do.
+
+For the anti-adversary layer that is exactly K + 1 forwards and K backwards per query.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,7 @@ def test_work_on_the_attackers_own_model_is_metered_and_not_charged():
 
 @pytest.mark.parametrize("shared", [True, False], ids=["one network", "a network each"])
 def test_threads_that_attack_at_once_have_the_receipts_of_one_after_the_other(shared: bool):
-    """A receipt counts its own thread's passes, forward and backward, and no other's."""
+    """A receipt counts the passes of its own thread only."""
     nets = [small_net()] * 8 if shared else [small_net(seed=k) for k in range(8)]
     x = torch.rand(6, 3, 8, 8, generator=torch.Generator().manual_seed(1))
     attacks = ("pgd:steps=4", "square:steps=9", "transfer:attack=(pgd:steps=3)", "fab:steps=3")
@@ -91,7 +93,7 @@ def test_threads_that_attack_at_once_have_the_receipts_of_one_after_the_other(sh
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("precision", ["float32", "tf32"])
 def test_threads_on_a_gpu_have_the_records_and_receipts_of_one_after_the_other(precision: str):
-    """They capture graphs and switch precisions meanwhile, which torch keeps for the whole process."""
+    """They capture graphs and switch precisions, which torch keeps for the complete process."""
     net = small_net().cuda()
     x = torch.rand(6, 3, 8, 8, generator=torch.Generator().manual_seed(1)).cuda()
     y = net(x).argmax(1)
@@ -135,7 +137,7 @@ def test_nothing_is_counted_outside_the_context():
 
 
 def test_what_fails_aside_is_not_on_the_bill_either():
-    """As a batch that does not fit, and is asked again in halves: counted with them, it would be paid twice."""
+    """A batch that does not fit is sent again in halves. The failed pass is not counted."""
     toy = halfspace(math.inf, n=6)
 
     def too_much() -> None:
@@ -162,7 +164,7 @@ def test_a_receipt_says_where_and_with_what():
 
 
 def test_the_revision_is_that_at_the_beginning_of_the_work(monkeypatch: pytest.MonkeyPatch):
-    """A long run, and meanwhile a commit: the code in memory is the older one."""
+    """A commit during a long run: the code in memory is the older one."""
     head = ["before"]
     monkeypatch.setattr(sys.modules[Meter.__module__], "revision", lambda: head[-1])
     with Meter(torch.nn.Identity()) as meter:
@@ -194,7 +196,7 @@ def test_a_revision_says_whether_the_code_is_still_that(checkout: Path):
 
 
 def test_the_revision_is_that_of_the_checkout_this_package_lies_in():
-    """Found anew, and without its +: somebody may be at work there."""
+    """Compared without the +, since the checkout may have changed meanwhile."""
     root = Path(antiadv.__file__).resolve().parents[2]
     assert revision.__wrapped__().rstrip("+") == revision_of(root).rstrip("+")
     assert bool(revision.__wrapped__()) == (root / ".git").exists()
@@ -209,7 +211,7 @@ def test_a_revision_counts_new_folders_whatever_git_is_told_to_show(checkout: Pa
 
 
 def test_a_checkout_around_an_installed_package_is_not_its_own(checkout: Path):
-    """As where somebody's project, under git, has the package in an environment inside it."""
+    """For example, the package is installed in an environment inside another project under git."""
     assert revision_of(checkout / "src") == ""
 
 

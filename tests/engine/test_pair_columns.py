@@ -1,4 +1,4 @@
-"""Narrow convolutions on pairs of columns: the same numbers as of the columns one by one, in float64."""
+"""Narrow convolutions on pairs of columns give the same numbers, in float64."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_somebody_elses_idea_of_a_convolution_is_left_alone():
 
 def test_weights_made_anew_at_every_call_are_the_ones_used():
     class Centred(nn.Conv2d):
-        """As in networks whose convolutions standardise their weights."""
+        """For example, standardised weights."""
 
         def forward(self, input: Tensor) -> Tensor:
             return self._conv_forward(input, self.weight - self.weight.mean((1, 2, 3), keepdim=True), self.bias)
@@ -94,7 +94,7 @@ def test_weights_made_anew_at_every_call_are_the_ones_used():
 
 @pytest.mark.parametrize("name", ["compact:trades", "compact:self_ensemble"])
 def test_the_compact_network_is_the_same_function_in_pairs(name: str):
-    """Five of its convolutions; the noise in front of those of a self-ensemble stays, and the hooks go on counting."""
+    """Five of its convolutions are rewritten. A self-ensemble keeps its noise, and hooks still count."""
     net = models.load(name).double()
     if name == "compact:self_ensemble":
         for m in net.modules():

@@ -1,4 +1,4 @@
-"""Convolutions that skip pixels: the same numbers, in float64, as torch has them; and left alone where they are not."""
+"""Strided convolutions give the same numbers as torch, in float64, or are left alone."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def same(m: nn.Conv2d, x: Tensor) -> None:
 @pytest.mark.parametrize("inner", [1, 3, 4])
 @pytest.mark.parametrize("size", [(12, 8), (7, 8), (8, 7), (2, 2)], ids=str)
 def test_cells_of_pixels_give_the_numbers_of_pixels(kernel: int, inner: int, size: tuple[int, int]):
-    """Odd sides go as they stand."""
+    """Images with odd sides are not rewritten."""
     same(conv(inner, 5, kernel, 2), torch.rand(2, inner, *size, dtype=torch.float64, requires_grad=True))
 
 
 def test_gradients_go_in_cells():
-    """The four channels of a 2 x 2 cell: were they not in use, another weight there would change nothing."""
+    """The cells are really used: a change of their weights changes the gradient."""
     m, x = conv(1, 1, 3, 2), torch.rand(1, 1, 4, 4, dtype=torch.float64, requires_grad=True)
     join_strides(m)
     m.get_buffer("cells").zero_()
@@ -79,7 +79,7 @@ def test_other_convolutions_are_left_alone(other: nn.Conv2d):
 
 @pytest.mark.parametrize(("name", "joined"), [("compact:trades", 3), ("resnet50:v1", 7), ("resnet50:v1.5", 4)])
 def test_networks_of_the_house(name: str, joined: int):
-    """Shortcuts, the first convolutions of a v1 ResNet-50's groups, and its beginning."""
+    """In a v1 ResNet-50: shortcuts, the first convolution of each group, and the first of the network."""
     net = models.load(name) if ":trades" in name else models.build(f"resnet50:stride_on={name[9:]},width=8")
     net = net.double().eval()
     twin = channels_last(net)

@@ -27,7 +27,7 @@ from antiadv.core.errors import AntiadvError, BadInput, BadSpec, first_line
 
 NO_GRADIENT = (
     "the classifier must pass gradients on to its images; found scores without a gradient. "
-    "Use torch operations only inside it, without detach or no_grad, or an attack that needs scores or labels only."
+    "Keep to torch operations inside it, without detach or no_grad, or use an attack on scores or labels."
 )
 TRAINING = "the classifier must be in evaluation mode; found it in training mode. Call .eval() on it first."
 FLOATS = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})  # float8 has no arithmetic
@@ -228,7 +228,7 @@ def untouched(x: Tensor) -> Iterator[None]:
     if torch_private.times_written(x) != before:
         raise BadInput(
             "the classifier must leave the images that it is given as they are; found it writing into them. "
-            "Let it make new tensors, for example x = x - mean instead of x.sub_(mean)."
+            "Let it work on new tensors, for example with x = x - mean instead of x.sub_(mean)."
         )
 
 
