@@ -1,4 +1,4 @@
-"""Adaptive attacks: they take away what the layer only hides, and average out what noise hides."""
+"""Adaptive attacks: they undo the layer, and average over the noise of a randomised defence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""APGD: its schedule, its price, its losses with few classes; iterates are compared with the authors' in parity/."""
+"""APGD: schedule, cost, and losses with few classes. tests/parity compares iterates with the authors'."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_sample_that_cannot_pay_for_a_whole_average_stops() -> None:
 
 
 def test_averages_over_the_dice_of_the_classifier() -> None:
-    """Every other answer of this classifier points the wrong way, twice as hard, so the mean of two leads downhill."""
+    """Every second answer has a gradient of twice the size in the wrong direction, so the mean of two is wrong."""
 
     class Dice(nn.Module):
         def __init__(self) -> None:

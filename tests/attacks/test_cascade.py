@@ -1,4 +1,4 @@
-"""Cascades: survivors only, one budget, the ball checked between stages; AutoAttack is one, under its own name."""
+"""Cascades: only survivors go on, one budget, the ball is checked between stages; and AutoAttack."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_who_has_spent_the_budget_enters_no_further_stage() -> None:
     seen.clear()
     outcome = attacked(Push("a", 0.15, MARKS, 4), Push("b"), eps=0.16, queries=4)
     assert seen == [("a", list(MARKS))]
-    assert outcome.fooled.all()  # what could not be tested is still handed to the judge
+    assert outcome.fooled.all()  # an image that was not tested still reaches the judge
 
 
 def test_an_image_outside_the_ball_is_no_success() -> None:
@@ -113,7 +113,7 @@ def test_without_a_radius_the_closest_of_all_stages_is_kept() -> None:
 
 
 class Leaning(Eager):
-    """Leans towards the right class by so much, or away from it; the judge's engine does neither."""
+    """An engine that overrates or underrates the true class; the judge's engine does not."""
 
     def __init__(self, by: float) -> None:
         super().__init__()
@@ -130,7 +130,7 @@ class Leaning(Eager):
 @pytest.mark.parametrize("by", [100.0, -100.0])
 @pytest.mark.parametrize("eps", [0.16, math.inf])
 def test_the_judge_says_what_a_stage_came_to_whatever_the_engine_believes(by: float, eps: float) -> None:
-    """Of one class, the first two fooled by the first stage: an engine far off believes it of none, or of all."""
+    """The first stage fools the first two samples. A wrong engine would say none, or all."""
     rows = (TOY.y == TOY.y[0]).nonzero().squeeze(1)
     x, y, marks = X[rows], TOY.y[rows], [MARKS[row] for row in rows.tolist()]
     assert len(rows) == 3
@@ -221,7 +221,7 @@ def test_autoattack_breaks_what_can_be_broken(version: str) -> None:
 
 
 def test_a_sample_that_withstands_standard_is_asked_this_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The head of autoattack.py says 7,816 with ten classes: here three targets for nine, and 40 squares for 5,000."""
+    """autoattack.py says 7,816 with ten classes; here there are three targets instead of nine, and 40 squares."""
     monkeypatch.setitem(VERSIONS, "standard", (*stages()[:-1], Square(steps=40)))
     records = antiadv.attack(TOY.model, TOY.x[:1], TOY.y[:1], "autoattack", Linf(0.05)).records
     assert records[0].queries == 101 + 1 + (1 + 3 * 101) + 1 + (1 + 3 * 200) + 1 + 41

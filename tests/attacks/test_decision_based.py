@@ -1,4 +1,4 @@
-"""Attacks on labels: the true distance where it is known, what they keep, where they stop, and each rule by itself."""
+"""Label-based attacks: true distances, the images they keep, when they stop, and each rule separately."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_qeba_on_a_basis_of_gradients(tmp_path: Path) -> None:
 
 
 def test_qeba_on_a_basis_of_a_surrogates_gradients(tmp_path: Path) -> None:
-    """Its boundary is a little turned from the one attacked, and its gradients lie along the normal of its own."""
+    """A surrogate whose boundary is rotated a little; its gradients lie along its own normal."""
     toy, path = halfspace(2), tmp_path / "b.safetensors"
     surrogate = copy.deepcopy(toy.model)
     assert isinstance(surrogate, Halfspace)
@@ -115,9 +115,9 @@ class Curved(nn.Module):
 
     def __init__(self, d: int = 192) -> None:
         super().__init__()
-        dice = torch.Generator().manual_seed(0)
-        self.register_buffer("a", torch.randn((d, 32), generator=dice))
-        self.register_buffer("b", torch.randn((32, 5), generator=dice))
+        generator = torch.Generator().manual_seed(0)
+        self.register_buffer("a", torch.randn((d, 32), generator=generator))
+        self.register_buffer("b", torch.randn((32, 5), generator=generator))
         self.eval()
 
     def forward(self, x: Tensor) -> Tensor:
@@ -125,7 +125,7 @@ class Curved(nn.Module):
 
 
 class Recorder(Defence):
-    """A defence that does nothing but remember the images it is shown."""
+    """A defence that only remembers its images."""
 
     def __init__(self, base: nn.Module) -> None:
         super().__init__(base)
@@ -206,10 +206,10 @@ def test_a_model_that_answers_by_chance_is_survived(name: str, p: float, share: 
     class Chance(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.dice = torch.Generator().manual_seed(0)
+            self.generator = torch.Generator().manual_seed(0)
 
         def forward(self, x: Tensor) -> Tensor:
-            return four(share - torch.rand(len(x), generator=self.dice))
+            return four(share - torch.rand(len(x), generator=self.generator))
 
     x, ball = torch.full((3, 3, 4, 4), 0.5), Ball(p, math.inf)
     oracle = oracle_of(Chance(), 3, ball)
@@ -264,14 +264,14 @@ def test_the_estimate_points_along_the_normal_as_often_as_it_should(k: int) -> N
     n, model = 60, Halfspace((2, 10, 10))
     x, ball = torch.full((n, 2, 10, 10), 0.5), L2(math.inf)
     nearest = Nearest(oracle_of(model, n, ball), x, torch.zeros(n, dtype=torch.int64), ball)
-    dice, rows = Draws.of(0, torch.arange(n)), torch.arange(n)
+    generator, rows = Draws.of(0, torch.arange(n)), torch.arange(n)
     delta = torch.full((n,), 0.1, dtype=torch.float64)
-    args = (nearest, rows, x, delta, lambda d: d.normal(2, 10, 10), dice)
+    args = (nearest, rows, x, delta, lambda d: d.normal(2, 10, 10), generator)
     g = estimate(*args, torch.full((n,), k))
     cosine = F.cosine_similarity(g.flatten(1), -model.w.flatten()[None])
     law = 2 * k / (math.pi * 200)
     assert cosine.mean().item() == pytest.approx(math.sqrt(law / (1 + law)), abs=0.02)
-    paid = torch.where(rows % 2 == 0, k, 2 * k)  # what another row can pay for changes nothing
+    paid = torch.where(rows % 2 == 0, k, 2 * k)  # does not depend on what another row can pay
     assert torch.equal(estimate(*args, paid)[::2], g[::2])
 
 

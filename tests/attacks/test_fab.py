@@ -42,14 +42,14 @@ def test_every_variant_keeps_the_contract(name: str, p: float) -> None:
 
 def problem(seed: int, size: int, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor]:
     """Points inside, on faces and in corners; normals with zeros, of all sizes; planes near, far and out of reach."""
-    dice = np.random.default_rng(seed)
-    t = dice.random((12, size)) * (dice.random((12, size)) < 0.8)
-    t = np.where(dice.random((12, size)) < 0.1, 1.0, t)
-    w = dice.normal(size=(12, size)) * (dice.random((12, size)) < 0.85) * 10.0 ** dice.integers(-3, 3, (12, 1))
+    rng = np.random.default_rng(seed)
+    t = rng.random((12, size)) * (rng.random((12, size)) < 0.8)
+    t = np.where(rng.random((12, size)) < 0.1, 1.0, t)
+    w = rng.normal(size=(12, size)) * (rng.random((12, size)) < 0.85) * 10.0 ** rng.integers(-3, 3, (12, 1))
     most = (np.abs(w) * np.where(w > 0, 1 - t, t)).sum(1)
     least = -(np.abs(w) * np.where(w > 0, t, 1 - t)).sum(1)
-    share = dice.random(12)
-    c = np.where(dice.random(12) < 0.5, most, least) * share * np.where(dice.random(12) < 0.2, 4, 1)
+    share = rng.random(12)
+    c = np.where(rng.random(12) < 0.5, most, least) * share * np.where(rng.random(12) < 0.2, 4, 1)
     return torch.from_numpy(t).to(dtype), torch.from_numpy(w).to(dtype), torch.from_numpy(c)
 
 
@@ -160,12 +160,12 @@ def test_returns_the_true_distance_of_a_linear_model(name: str, p: float, distan
 
 @pytest.mark.parametrize("p", NORMS)
 def test_returns_the_true_distance_where_the_box_is_in_the_way(p: float) -> None:
-    """A third of the pixels of these images cannot move towards the boundary at all, and some only a little."""
+    """A third of the pixels cannot move towards the boundary, and some only a little."""
     model = Halfspace((3, 4, 4))
     w = model.w
-    dice = torch.rand((4, 3, 4, 4), generator=torch.Generator().manual_seed(3))
+    generator = torch.rand((4, 3, 4, 4), generator=torch.Generator().manual_seed(3))
     side = (w > 0).float()
-    x = torch.where(dice < 0.35, 1 - side, torch.where(dice < 0.5, 0.5 + (0.5 - side).sign() * 0.48, side))
+    x = torch.where(generator < 0.35, 1 - side, torch.where(generator < 0.5, 0.5 + (0.5 - side).sign() * 0.48, side))
     m = ((x - 0.5) * w).flatten(1).sum(1)
     y = (m < 0).long()
     exact = to_plane(x.double(), w.double().repeat(4, 1, 1, 1), -m.double(), p)
@@ -179,7 +179,7 @@ def test_returns_the_true_distance_where_the_box_is_in_the_way(p: float) -> None
 
 @pytest.mark.parametrize("p", NORMS)
 def test_from_a_point_without_a_gradient(p: float) -> None:
-    """The centre of the sphere, where every way out is as good as any other."""
+    """The centre of the sphere, where all directions are equal."""
     toy = sphere(p)
     ball = Ball(p, math.inf)
     found = ball.distance(toy.x, antiadv.attack(toy.model, toy.x, toy.y, "fab", ball).images)

@@ -1,5 +1,5 @@
-"""What heads of PGD, APGD, FAB, BPDA and EOT promise and an exact toy does not show: where restarts begin, which class
-is aimed at, means over draws, whose gradient and whose scores, and the authors' constants."""
+"""Rules of PGD, APGD, FAB, BPDA and EOT: where restarts begin, which class is the target, means over draws, which model
+gives gradients and which scores, and the authors' constants."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ norms = pytest.mark.parametrize("p", [2, math.inf])
 
 
 class Heard(nn.Module):
-    """Keeps the images that it was shown."""
+    """A classifier that remembers its images."""
 
     def __init__(self, base: nn.Module) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class Heard(nn.Module):
 
 
 def asked(text: str, p: float = math.inf) -> tuple[Toy, list[Tensor]]:
-    """An attack in a ball in which nothing fools, and what it asked about."""
+    """Runs an attack in a ball in which nothing fools, and returns the images that it asked about."""
     toy, ball = halfspace(p), Ball(p, 0.05)
     heard = Heard(toy.model)
     oracle = Oracle(heard, Threat(ball, Access.INTERNALS), Ledger(6))
@@ -185,8 +185,8 @@ def test_the_nearest_class_is_measured_by_the_dual_norm(p: float) -> None:
 @norms
 @pytest.mark.parametrize("most", [0.1, 1.0])
 def test_a_step_of_fab_is_its_formula(p: float, most: float) -> None:
-    dice = torch.Generator().manual_seed(0)
-    x, z, w = (torch.rand((5, 1, 3, 3), generator=dice) for _ in range(3))
+    generator = torch.Generator().manual_seed(0)
+    x, z, w = (torch.rand((5, 1, 3, 3), generator=generator) for _ in range(3))
     x, z, w, f = 0.3 + 0.4 * x, 0.3 + 0.4 * z, w - 0.5, torch.linspace(-0.05, 0.05, 5)
     d1, d2 = to_plane(z, w, -f, p), to_plane(x, w, (w * (z - x)).flatten(1).sum(1) - f, p)
     n1, n2 = (torch.linalg.vector_norm(d.flatten(1), p, dim=1).clamp_min(1e-8) for d in (d1, d2))

@@ -1,5 +1,5 @@
-"""What heads of HopSkipJump, QEBA and the Boundary Attack promise of every step: probes, lengths, noise, and how often
-a walk looks at itself and by which shares it grows or shrinks."""
+"""Rules of HopSkipJump, QEBA and the Boundary Attack: probes, lengths and noise of a step, and when a walk changes its
+step sizes."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def test_probes_and_lengths_follow_the_schedule(name: str, p: float, monkeypatch
     keys, whole_estimate, whole_step = set[int](), hop_skip_jump.estimate, hop_skip_jump.step
 
     def estimate(nearest: Nearest, rows: Tensor, z: Tensor, delta: Tensor, *more: object) -> Tensor:
-        _, dice, paid = more
-        assert isinstance(dice, Draws)
+        _, keys_drawn, paid = more
+        assert isinstance(keys_drawn, Draws)
         assert isinstance(paid, Tensor)
-        keys.update(dice.keys.tolist())
+        keys.update(keys_drawn.keys.tolist())
         walked.append({"delta": delta.item(), "probes": paid.item(), "far": ball.distance(toy.x, z).item()})
         return whole_estimate(nearest, rows, z, delta, *more)  # type: ignore[arg-type]
 
@@ -69,11 +69,11 @@ def test_probes_and_lengths_follow_the_schedule(name: str, p: float, monkeypatch
         assert at["length"] == pytest.approx(at["far"] / math.sqrt(j))
         assert at["delta"] == pytest.approx(delta)
         delta = theta * (d if p == math.inf else math.sqrt(d)) * at["then"] if at["moved"] else delta
-    assert len(walked) == len(keys) == 5, "and dice of its own for each"
+    assert len(walked) == len(keys) == 5, "each step has its own random numbers"
 
 
 class Caught(Exception):
-    """Holds the noise that a walk was given."""
+    """Keeps the noise that a walk was given."""
 
 
 @pytest.mark.parametrize(("p", "kurtosis"), [(math.inf, 1.8), (2, 3.0)])
@@ -104,8 +104,8 @@ def estimated(margin: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Te
     """The estimate from 64 probes at a distance of 0.1, and the probes."""
     oracle, drawn = Oracle(Margin(margin), Threat(FREE, Access.LABELS), Ledger(1)), list[Tensor]()
 
-    def noise(dice: Draws) -> Tensor:
-        drawn.append(dice.normal(1, 4, 4))
+    def noise(keys_drawn: Draws) -> Tensor:
+        drawn.append(keys_drawn.normal(1, 4, 4))
         return drawn[-1]
 
     nearest, rows = Nearest(oracle, x, torch.zeros(1, dtype=torch.int64), FREE), torch.arange(1)
@@ -141,9 +141,9 @@ def test_a_probe_that_was_clipped_counts_as_what_was_asked() -> None:
 # ---------------------------------------------------------------- Boundary
 
 
-def test_the_boundary_attack_looks_at_itself_by_its_rules(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last 100 looks around for both sizes, the last 30 steps for the way towards x; one look in ten steps."""
-    asked, dice, looked, whole_propose, whole_ask = set(), set[int](), list[int](), boundary.propose, Nearest.ask
+def test_the_boundary_attack_adapts_by_its_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last 100 tested q change both steps, the last 30 w change τ; q is tested every tenth step."""
+    asked, keys_drawn, looked, plain_propose, plain_ask = set(), set[int](), list[int](), boundary.propose, Nearest.ask
 
     class Window(boundary._Window):
         def __init__(self, samples: int, size: int, device: torch.device) -> None:
@@ -155,12 +155,12 @@ def test_the_boundary_attack_looks_at_itself_by_its_rules(monkeypatch: pytest.Mo
             return super().verdict(rows, few, many)
 
     def propose(x: Tensor, z: Tensor, draws: Draws, around: Tensor, towards: Tensor) -> tuple[Tensor, Tensor]:
-        dice.update(draws.keys.tolist())
-        return whole_propose(x, z, draws, around, towards)
+        keys_drawn.update(draws.keys.tolist())
+        return plain_propose(x, z, draws, around, towards)
 
     def ask(self: Nearest, rows: Tensor, z: Tensor) -> Tensor:
-        looked.append(len(dice))
-        return whole_ask(self, rows, z)
+        looked.append(len(keys_drawn))
+        return plain_ask(self, rows, z)
 
     monkeypatch.setattr(boundary, "_Window", Window)
     monkeypatch.setattr(boundary, "propose", propose)
@@ -170,4 +170,4 @@ def test_the_boundary_attack_looks_at_itself_by_its_rules(monkeypatch: pytest.Mo
     parse("boundary:steps=400")(oracle, toy.x, toy.y, FREE, Draws.of(0, torch.arange(1)))
     assert asked == {(100, 0.2, 0.5), (30, 0.1, 0.25)}
     assert [looked.count(t) for t in range(1, 31)] == ([1] * 9 + [2]) * 3
-    assert len(dice) == 400, "and every step has dice of its own"
+    assert len(keys_drawn) == 400, "every step has its own random numbers"

@@ -1,5 +1,5 @@
-"""What heads of the attacks on scores and on labels, and of a cascade, promise and neither an exact toy nor a count of
-queries shows: the authors' constants, what a partly spent budget pays, whose dice, and which rule in which norm."""
+"""Rules of score-based and label-based attacks and of a cascade: the authors' constants, a budget that is partly spent,
+which random numbers are used, and which rule applies in which norm."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_stp_makes_as_many_steps_as_there_are_directions_without_a_budget() -> N
 
 
 class Heard(nn.Module):
-    """Class 0, whatever it is shown, and keeps that."""
+    """Always class 0; remembers its images."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -142,7 +142,7 @@ def test_stages_of_a_cascade_roll_other_dice() -> None:
 
 
 class Credulous(Eager):
-    """Whatever is not 0.5 fools, it says; its judge knows better."""
+    """An engine for which every image but 0.5 fools; the judge's engine is correct."""
 
     def scores(self, model: nn.Module, z: Tensor, *, draws: Draws | None = None) -> Tensor:
         return four(-(z - 0.5).abs().flatten(1).sum(1))
@@ -152,7 +152,7 @@ class Credulous(Eager):
 
 
 class Far(nn.Module):
-    """Class 0 up to that far from 0.5."""
+    """Class 0 up to a distance from 0.5."""
 
     def __init__(self, boundary: float) -> None:
         super().__init__()
@@ -163,7 +163,7 @@ class Far(nn.Module):
 
 
 def settled(boundary: float, radii: list[float]) -> float:
-    """How far the image is that is settled upon, after offers of these radii."""
+    """The distance of the returned image after asking about images at these radii."""
     x, y, ball, rows = torch.full((1, 1, 1, 1), 0.5), torch.tensor([0]), Linf(math.inf), torch.tensor([0])
     oracle = Oracle(Far(boundary), Threat(ball, Access.LABELS), Ledger(1), Credulous())
     closest = Nearest(oracle, x, y, ball)

@@ -1,4 +1,4 @@
-"""SimBA: both rules against plain transcriptions, array for array; the bases; the orders; the bill."""
+"""SimBA: both rules against plain versions, the bases, the orders, the cost."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class Smooth(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        dice = torch.Generator().manual_seed(0)
-        self.register_buffer("a", torch.randn((40, *SHAPE), generator=dice, dtype=torch.float64))
-        self.register_buffer("b", torch.rand(40, generator=dice, dtype=torch.float64))
+        generator = torch.Generator().manual_seed(0)
+        self.register_buffer("a", torch.randn((40, *SHAPE), generator=generator, dtype=torch.float64))
+        self.register_buffer("b", torch.rand(40, generator=generator, dtype=torch.float64))
         self.eval()
 
     def forward(self, x: Tensor) -> Tensor:
@@ -126,7 +126,7 @@ class Pixel(nn.Module):
 
 
 class Generous(Eager):
-    """Sees the second class as likelier than it is; the judge's engine does not."""
+    """An engine that overrates the second class; the judge's engine does not."""
 
     def scores(self, model: nn.Module, z: Tensor, *, draws: Draws | None = None) -> Tensor:
         return super().scores(model, z, draws=draws) + torch.tensor([0.0, 0.5])
@@ -136,7 +136,7 @@ class Generous(Eager):
 
 
 def test_the_judge_is_asked_once_about_a_step_either_way() -> None:
-    """Both samples come to 0.55, one by the first sign and one by the second; it seems to fool, and does not."""
+    """Both samples come to 0.55, one by the first sign and one by the second. The image seems to fool, and does not."""
     x, y, ledger, ball = torch.full((2, 1, 1, 1), 0.65), torch.zeros(2, dtype=torch.int64), Ledger(2), Ball(2, 1.0)
     oracle = Oracle(Pixel(), Threat(ball, Access.SCORES), ledger, Generous())
     live = Survivors(oracle, x, y, Draws.of(0, torch.arange(2)))

@@ -1,5 +1,5 @@
-"""Two or three classes, one channel, images that are not square, float64, a sample whose gradient is exactly zero: no
-attack, in none of its variants, breaks down or is disturbed, and those that follow gradients break the others."""
+"""Every variant of every attack with two or three classes, one channel, images that are not square, float64, and a
+sample with a gradient of exactly zero. Attacks that use gradients still break the other samples."""
 
 from __future__ import annotations
 
@@ -81,5 +81,5 @@ def test_and_so_is_a_defence_before_it(name: str, defence: str, classes: int) ->
         found = antiadv.attack(wrap(defence, model), toy.x, toy.y, name, Ball(p, 1.3 * toy.distance), queries=2000)
         assert torch.isfinite(found.images).all()
         assert not found.fooled[1]
-        if name.startswith("adaptive"):  # a part of it may stop where the dice can still turn the label back
+        if name.startswith("adaptive"):  # a part may stop at an image that other random numbers classify correctly
             assert found.fooled[ALIVE].all()

@@ -1,4 +1,4 @@
-"""Survivors: they keep what each sample alone would, and leave when they should; how little a step is made of."""
+"""Survivors: which images they keep, when samples leave, and how many operations a step takes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Scores(nn.Module):
 
 
 class Generous(Eager):
-    """Believes of every image that its second class is so much likelier; the judge's engine does not."""
+    """An engine that overrates the second class; the judge's engine does not."""
 
     def scores(self, model: nn.Module, z: Tensor, *, draws: Draws | None = None) -> Tensor:
         return super().scores(model, z, draws=draws) + 0.5 * torch.eye(6)[1]
@@ -43,8 +43,8 @@ class Generous(Eager):
 
 @pytest.mark.parametrize("targeted", [False, True])
 def test_who_does_not_fool_to_the_last_digit_goes_on(targeted: bool) -> None:
-    """Leads of class 0 over class 1: the first fools, the second only seems to, the third does not even that; the last
-    only seems to, and can pay for no more."""
+    """Leads of class 0 over class 1: the first fools, the second seems to, the third does not. The last seems to, and
+    cannot pay for more."""
     lead = torch.tensor([-0.25, 0.25, 0.75, 0.25])
     z, y = torch.zeros(4, 2, 3), torch.full((4,), int(targeted))
     z[:, 0, 0] = 2 + lead
@@ -64,7 +64,7 @@ def test_who_does_not_fool_to_the_last_digit_goes_on(targeted: bool) -> None:
     assert torch.equal(live.images(), z)
     assert ledger.checks.tolist() == [1, 1, 0, 1]
     assert live.oracle.was_rejected(z[1:3]).tolist() == [True, False]
-    # the next two images of the second: one believed too, but not as near as that which was refused, and one nearer
+    # two more images of the second sample: one worse than the rejected one, then one that is better
     for lead, kept in ((0.4, 0.25), (0.1, 0.1)):
         there = live.z.clone()
         there[0, 0, 0] = 2 + lead
@@ -104,9 +104,9 @@ def oracle(spent: Tensor, queries: int | None, targeted: bool = False) -> Oracle
 @pytest.mark.parametrize("targeted", [False, True])
 @pytest.mark.parametrize("queries", [None, 12])
 def test_they_keep_what_each_sample_alone_would(queries: int | None, targeted: bool) -> None:
-    dice, y = Draws.of(0, torch.arange(N)), torch.arange(N) % 6
-    x, spent = dice.uniform(2, 3), torch.arange(N)
-    live = Survivors(oracle(spent, queries, targeted), x, y, dice)
+    draws, y = Draws.of(0, torch.arange(N)), torch.arange(N) % 6
+    x, spent = draws.uniform(2, 3), torch.arange(N)
+    live = Survivors(oracle(spent, queries, targeted), x, y, draws)
     best, least, paid = list(x), [math.inf] * N, spent.tolist()
     rows, left = list(range(N)), []
     for t in range(15):
@@ -114,12 +114,12 @@ def test_they_keep_what_each_sample_alone_would(queries: int | None, targeted: b
         for mine, theirs in (
             (live.x, x),
             (live.y, y),
-            (live.draws.keys, dice.keys),
+            (live.draws.keys, draws.keys),
             (live.z, torch.stack(best)),
             (live.m, torch.tensor(least)),
         ):
             assert torch.equal(mine, theirs[rows])
-        z = dice[torch.tensor(rows, dtype=torch.int64)].fold(t).uniform(2, 3)
+        z = draws[torch.tensor(rows, dtype=torch.int64)].fold(t).uniform(2, 3)
         z.view(-1, 6).scatter_add_(1, y[rows, None], torch.full((len(rows), 1), 0.0 if targeted else 0.6))
         on, stay = live.offer(z, live.oracle.scores(z)), []
         for place, row in enumerate(rows):  # the same in words
@@ -184,7 +184,7 @@ def test_nobody_at_all() -> None:
 
 
 class Counted(TorchDispatchMode):
-    """Operations, views included; those that would wait for a GPU to know a size; and answers sent to the host."""
+    """Counts operations (with views), those that wait for a GPU to know a size, and copies to the CPU."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -200,7 +200,7 @@ class Counted(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
     def aside(self, run: Callable[..., Any]) -> Callable[..., Any]:
-        """The same, uncounted."""
+        """The same function, not counted."""
 
         def alone(*args: Any, **more: Any) -> Any:
             was, self.on = self.on, False
@@ -212,7 +212,7 @@ class Counted(TorchDispatchMode):
         return alone
 
     def answered(self, send: Callable[..., Any]) -> Callable[..., Any]:
-        """The same, counted as an answer."""
+        """The same function, counted as a copy to the CPU."""
 
         def sent(*args: Any) -> Any:
             self.answers += self.on
@@ -222,7 +222,7 @@ class Counted(TorchDispatchMode):
 
 
 def counted(text: str, ball: Ball, monkeypatch: pytest.MonkeyPatch) -> Counted:
-    """An attack on eight samples none of which falls; the passes and the dice, one kernel on a GPU, are left out."""
+    """An attack on eight samples that do not fall. Passes and random numbers are not counted."""
 
     class Firm(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
@@ -251,7 +251,7 @@ def counted(text: str, ball: Ball, monkeypatch: pytest.MonkeyPatch) -> Counted:
         ("square", math.inf, 36, 1),
         ("square", 2, 96, 1),
         ("square:rescale=true", math.inf, 36, 1),
-        ("simba", math.inf, 84, 3),  # one a query; the third looks up rows that are on the host already
+        ("simba", math.inf, 84, 3),  # one per query; the third reads rows that are on the CPU already
         ("simba", 2, 98, 3),
         ("simba:rule=stp", 2, 91, 1),
         ("pgd", math.inf, 41, 1),
@@ -260,7 +260,7 @@ def counted(text: str, ball: Ball, monkeypatch: pytest.MonkeyPatch) -> Counted:
         ("apgd", 2, 83, 1),
         ("apgd:loss=dlr,targets=1", math.inf, 75, 1),
         ("pseudo_label", math.inf, 63, 1),
-        ("fab:targets=1", math.inf, 230, 3),  # one a query, and one to hear that the projections are there
+        ("fab:targets=1", math.inf, 230, 3),  # one per query, and one for the projections
         ("fab:targets=1", 2, 231, 3),
     ],
 )

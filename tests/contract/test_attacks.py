@@ -1,4 +1,4 @@
-"""Is it an attack at all? The laws every entry of ATTACKS keeps, on toys whose distance to the boundary is known."""
+"""The contract of every entry of ATTACKS, on toys whose distance to the boundary is known."""
 
 from __future__ import annotations
 
@@ -80,15 +80,15 @@ def test_on_a_gpu_it_finds_as_much_and_no_more(name: str, p: float) -> None:
 def test_charges_what_a_spying_model_saw_and_never_passes_the_budget(name: str, p: float, queries: int) -> None:
     toy = halfspace(p)
     spy = Spy(toy.model)
-    outcome = confronted(parse(name), spy, toy, Ball(p, 1.05 * toy.distance), queries)
+    outcome = queries_of(parse(name), spy, toy, Ball(p, 1.05 * toy.distance), queries)
     assert sum(outcome) == spy.seen
     assert max(outcome) <= queries
 
 
-def confronted(
+def queries_of(
     attack: Attack, model: Spy, toy: Toy, ball: Ball, queries: int | None, targeted: bool = False
 ) -> list[int]:
-    """The attack alone with the oracle, so that the judge's looks are not counted."""
+    """The queries of each sample when the attack runs without a judge."""
     ledger = Ledger(len(toy.x), queries)
     oracle = Oracle(model, Threat(ball, attack.access, queries, targeted), ledger, Eager(4))
     attack(oracle, toy.x, toy.y, ball, Draws.of(0, torch.arange(len(toy.x))))
@@ -96,7 +96,7 @@ def confronted(
 
 
 class Nearer(nn.Module):
-    """A sphere whose boundary seems nearer by so much than it is: as m, in scores."""
+    """A classifier whose boundary is nearer by so much, measured in m."""
 
     def __init__(self, base: nn.Module, by: float) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ class Nearer(nn.Module):
 
 
 class Rounding:
-    """An engine in whose answers the boundary seems nearer, beside a judge's engine that knows better."""
+    """An engine for which the boundary seems nearer, with a judge that sees it where it is."""
 
     def __init__(self, by: float) -> None:
         self.by, self.exact, self.sent = by, Remembering(), set[bytes]()
@@ -131,7 +131,7 @@ class Rounding:
 
 
 class Remembering(Eager):
-    """Which images it was shown."""
+    """An engine that remembers the images it was given."""
 
     def __init__(self) -> None:
         super().__init__(4)
@@ -149,8 +149,8 @@ def as_bytes(z: Tensor) -> set[bytes]:
 @everywhere
 @pytest.mark.parametrize("share", [0.995, None], ids=["between", "beyond"])
 def test_an_engine_that_rounds_ends_no_search_too_early(name: str, p: float, share: float | None) -> None:
-    """In its answers the boundary is a hundredth nearer. In a ball between the two nothing fools, however sure the
-    engine is; beyond both everything must, at the first go. Whoever is told more than the engine says has paid before.
+    """For the engine the boundary is a hundredth nearer. In a ball between the two boundaries no image fools the judge.
+    In a ball beyond both every sample must fall, without a rerun. Only images that were charged may be confirmed.
     """
     toy, attack = sphere(p), parse(name)
     engine, ball = Rounding(1 - 0.99**2), Ball(p, (share or reach(name, p)) * toy.distance)
@@ -165,8 +165,8 @@ def test_an_engine_that_rounds_ends_no_search_too_early(name: str, p: float, sha
     parted = (Nearer(toy.model, engine.by)(z).argmax(1) != toy.y) & (toy.model(z).argmax(1) == toy.y)
     believed = parted & inside
     if not ledger.queries.any():
-        return  # it never asks the model under attack, and is searched again
-    assert (ledger.checks[believed] > 0).all(), "it was told, and went on"
+        return  # it never asks the model under attack, and is rerun
+    assert (ledger.checks[believed] > 0).all(), "the judge rejected it, and the search went on"
     sure = believed.any() or attack.minimal or (name, p) == ("nes", math.inf)  # which does not come as near
     assert share is None or sure, "else nothing is tested here"
     unheard = parted if attack.minimal else believed & ~oracle.was_rejected(z)
@@ -179,16 +179,15 @@ def test_an_engine_that_rounds_ends_no_search_too_early(name: str, p: float, sha
     assert receipt.checks >= (len(toy.x) if share is None else 0)
 
 
-# Who goes on with the engine's answers between its boundary and the judge's may lose the way there. FAB's planes lead
-# back to the engine's: it ends at an image that the engine believes, and searches again. Two attacks on labels begin
-# where nothing fools, and may end outside the ball: of a sample as near to the boundary as what the engine is wrong by,
-# they may leave standing what falls in float32.
+# Between the engine's boundary and the judge's, the engine's answers may mislead a search. FAB's planes lead back to
+# the engine's boundary, so FAB is rerun. Two label-based attacks may end outside the ball, and miss a sample that is as
+# near to the boundary as the engine's error, though it falls in float32.
 AGAIN, LOST = {"fab"}, {"boundary", "hop_skip_jump"}
 
 
 @pytest.mark.parametrize(("name", "p"), [*(c for c in CASES if c[0] not in LOST), ("simba:rule=stp", 2.0)])
 def test_from_where_an_engine_rounds_the_way_goes_on_to_what_fools(name: str, p: float) -> None:
-    """x lies between the two boundaries: all that the engine says of it is wrong, and the first step is believed."""
+    """x lies between the two boundaries, so the engine is wrong about it, and takes the first step for a success."""
     toy, attack = sphere(p), parse(name)
     x, ball, engine = between(toy, p, 0.995), Ball(p, 0.02 * toy.distance), Rounding(1 - 0.99**2)
     assert (engine.scores(toy.model, x).argmax(1) != toy.y).all()
@@ -201,13 +200,13 @@ def test_from_where_an_engine_rounds_the_way_goes_on_to_what_fools(name: str, p:
 
 
 def between(toy: Toy, p: float, share: float) -> Tensor:
-    """So far from a sphere's centre, as a share of the way to its boundary."""
+    """Images at a distance from the sphere's centre, as a share of the way to its boundary."""
     return toy.x + share * toy.distance / (1 if p == math.inf else math.sqrt(toy.x[0].numel()))
 
 
 @pytest.mark.parametrize(("name", "p"), [case for case in CASES if parse(case[0]).access is Access.LABELS])
 def test_without_a_radius_an_attack_on_labels_ends_where_the_judge_agrees(name: str, p: float) -> None:
-    """The engine sees the boundary a hundredth nearer than it is: who ends there goes back to what was kept before."""
+    """The engine sees the boundary a hundredth too near, so the attack goes back to an image that it kept before."""
     toy, attack, ball = sphere(p), parse(name), Ball(p, math.inf)
     z, found, receipt = attack_and_judge(
         toy.model, attack, Threat(ball, attack.access, 600), toy.x, toy.y, torch.arange(len(toy.x)), 0, Rounding(0.02)
@@ -220,7 +219,7 @@ def test_without_a_radius_an_attack_on_labels_ends_where_the_judge_agrees(name: 
 @pytest.mark.parametrize(("name", "p"), [case for case in CASES if parse(case[0]).minimal])
 @pytest.mark.parametrize("share", [0.0, 0.995], ids=["centre", "between"])
 def test_without_a_radius_an_engine_that_rounds_leaves_nothing_standing(name: str, p: float, share: float) -> None:
-    """Nothing ends such a search but x itself, so most ask nobody: what they believe in the end, is searched again.
+    """Only x itself ends such a search, so most do not confirm. Samples that the judge rejects at the end are rerun.
     From between the two boundaries x fools already, as the engine has it."""
     toy, attack, ball = sphere(p), parse(name), Ball(p, math.inf)
     x = between(toy, p, share)
@@ -233,7 +232,7 @@ def test_without_a_radius_an_engine_that_rounds_leaves_nothing_standing(name: st
 
 
 @everywhere
-def test_asks_no_more_access_than_it_declares(name: str, p: float) -> None:
+def test_needs_only_the_access_that_it_declares(name: str, p: float) -> None:
     toy, attack = halfspace(p), parse(name)
     attacked(attack, toy, Ball(p, 0.1), queries=50, access=attack.access)
     if attack.access > Access.LABELS:
@@ -250,15 +249,15 @@ def test_same_result_in_any_batch_order_and_shard(name: str, p: float) -> None:
         part = Toy(toy.model, toy.x[rows], toy.y[rows], toy.distance)
         return {r.sample: r for r in attacked(attack, part, ball, 300, ids=rows, batch=batch).records}
 
-    whole = run(torch.arange(6), 256)
-    assert run(torch.arange(6), 1) == whole
-    assert run(torch.tensor([3, 0, 5, 1, 4, 2]), 4) == whole
-    assert run(torch.tensor([0, 1]), 2) | run(torch.tensor([2, 3, 4, 5]), 3) == whole
+    reference = run(torch.arange(6), 256)
+    assert run(torch.arange(6), 1) == reference
+    assert run(torch.tensor([3, 0, 5, 1, 4, 2]), 4) == reference
+    assert run(torch.tensor([0, 1]), 2) | run(torch.tensor([2, 3, 4, 5]), 3) == reference
 
 
 @everywhere
 def test_same_seed_same_images_other_seed_other_images(name: str, p: float) -> None:
-    toy, attack = sphere(p, shape=(3, 8, 8)), parse(name)  # from the centre every way out is as good as any other
+    toy, attack = sphere(p, shape=(3, 8, 8)), parse(name)  # from the centre all directions are equal
     ball = Ball(p, 0.9 * toy.distance)
 
     def images(seed: int) -> Tensor:
@@ -343,7 +342,7 @@ def test_is_a_value(name: str) -> None:
 
 @everywhere
 def test_success_is_sticky_and_the_fooled_are_not_asked_again(name: str, p: float) -> None:
-    """Well beyond the distance every sample falls; what it spent does not grow with the budget."""
+    """Well beyond the distance every sample falls, and its queries do not grow with the budget."""
     toy = halfspace(p)
     ball = Ball(p, 1.28 * reach(name, p) * toy.distance)
     spent = [[r.queries for r in attacked(parse(name), toy, ball, q).records] for q in (2000, 4000)]
@@ -351,7 +350,7 @@ def test_success_is_sticky_and_the_fooled_are_not_asked_again(name: str, p: floa
 
 
 def check(name: str, p: float) -> None:
-    """The contract for a variant that the registry does not hold, one law after the other."""
+    """The contract for a variant that is no entry of ATTACKS."""
     for toy in (halfspace, sphere):
         test_succeeds_beyond_the_true_distance_and_stays_in_ball_and_box(name, p, toy)
         test_fails_inside_the_true_distance(name, p, toy)

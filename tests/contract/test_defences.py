@@ -1,4 +1,4 @@
-"""Is it a defence at all? The laws every entry of DEFENCES keeps, with its default options."""
+"""The contract of every entry of DEFENCES, with its default options."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def images(n: int = 4) -> Tensor:
 
 
 def noisy(net: nn.Module) -> nn.Module:
-    """A network with a noise layer, silent until a defence wants it; without one a self-ensemble refuses."""
+    """A network with a noise layer, which a self-ensemble needs."""
     return nn.Sequential(GaussianNoise(0.1), net).eval()
 
 
@@ -38,7 +38,7 @@ def defended(name: str) -> Defence:
 
 
 def ask(g: nn.Module, x: Tensor, rows: Tensor | None = None) -> Tensor:
-    """The scores, under the same dice at every call if g rolls any; `rows` are the places of x among the samples."""
+    """The scores, with the same random numbers at every call. `rows` are the places of x among the samples."""
     if not isinstance(g, Randomised):
         return g(x)
     return g(x, Draws.of(3, torch.arange(len(x)) if rows is None else rows))
@@ -65,14 +65,14 @@ def test_works_in_every_context(name: str) -> None:
 @every
 def test_leaves_everything_untouched(name: str) -> None:
     g, x = defended(name), images()
-    before, state, dice = x.clone(), copy.deepcopy(g.state_dict()), torch.random.get_rng_state()
+    before, state, rng = x.clone(), copy.deepcopy(g.state_dict()), torch.random.get_rng_state()
     g(x)
     ask(g, x)
     assert torch.equal(x, before)
     assert all(torch.equal(a, b) for a, b in zip(state.values(), g.state_dict().values(), strict=True))
     assert all(p.grad is None for p in g.parameters())
     assert not any(m.training for m in g.modules())
-    assert torch.equal(torch.random.get_rng_state(), dice)
+    assert torch.equal(torch.random.get_rng_state(), rng)
 
 
 @every
@@ -110,12 +110,12 @@ def test_refuses_a_base_in_training_mode(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, cls in DEFENCES.items() if cls.randomised])
-def test_fresh_dice_at_every_plain_call_and_the_same_answers_for_the_same_dice(name: str) -> None:
+def test_plain_calls_draw_fresh_numbers_and_the_same_draws_give_the_same_answers(name: str) -> None:
     g, x = defended(name), images()
     assert torch.equal(ask(g, x), ask(g, x))
-    plain = torch.stack([g(x) for _ in range(8)])  # of the few places of resize_pad two may be equal, not eight
+    plain = torch.stack([g(x) for _ in range(8)])  # two of resize_pad's few places may be equal, but not eight
     assert (plain != plain[0]).flatten(2).any(2).any(0).all()
-    copies = torch.stack([copy.deepcopy(g)(x) for _ in range(8)])  # whoever serves several has other dice in each
+    copies = torch.stack([copy.deepcopy(g)(x) for _ in range(8)])  # copies of a defence have different random numbers
     assert (copies != copies[0]).flatten(2).any(2).any(0).all()
     with pytest.raises(BadInput, match="one key per image"):
         g(x, Draws.of(0, torch.arange(len(x) + 1)))

@@ -1,4 +1,4 @@
-"""No silent numbers: NaN and infinity in any answer, attacks that never ran, and loops that no budget ends.
+"""Every attack with NaN or infinity in an answer, with a budget that is too small, and with endless steps.
 
 Over every entry of ATTACKS, on toys whose distance to the boundary is known.
 """
@@ -24,14 +24,14 @@ from antiadv.core.oracle import NO_LABEL, Oracle
 from antiadv.core.threat import Access, Threat
 from antiadv.evaluation.cell import Receipt
 from antiadv.evaluation.shard import attack_and_judge
-from tests.contract.test_attacks import CASES, Rounding, confronted
+from tests.contract.test_attacks import CASES, Rounding, queries_of
 from tests.toys import Spy, Toy, halfspace, sphere
 
 WORDS = [math.nan, math.inf, -math.inf]
 
 
 class Breaking(nn.Module):
-    """A classifier whose answer to the images of some brightness is spoilt; the clean images have none of it.
+    """A classifier that answers images of some brightness with a bad value. The clean images are not among them.
 
     `what` says which of its scores: the largest, the smallest, all of them, or only the gradient.
     """
@@ -55,7 +55,7 @@ class Breaking(nn.Module):
 
 @pytest.mark.parametrize(("name", "p"), CASES)
 @pytest.mark.parametrize("value", WORDS)
-def test_no_attack_makes_a_number_of_answers_that_are_none(name: str, p: float, value: float) -> None:
+def test_nan_and_infinity_in_scores_are_refused(name: str, p: float, value: float) -> None:
     toy = halfspace(p, n=4)
     model = Breaking(toy.model, toy.x, value).eval()
     ids = torch.tensor([40, 41, 42, 43])
@@ -64,7 +64,7 @@ def test_no_attack_makes_a_number_of_answers_that_are_none(name: str, p: float, 
 
 
 @pytest.mark.parametrize(("name", "p"), [c for c in CASES if parse(c[0]).access >= Access.GRADIENTS])
-def test_nor_of_gradients_that_are_none(name: str, p: float) -> None:
+def test_nan_in_gradients_is_refused(name: str, p: float) -> None:
     toy = halfspace(p, n=4)
     model = Breaking(toy.model, toy.x, 0, "gradient").eval()
     assert torch.isfinite(model(toy.x + 0.01)).all(), "the scores are fine"
@@ -73,7 +73,7 @@ def test_nor_of_gradients_that_are_none(name: str, p: float) -> None:
 
 
 class Once(nn.Module):
-    """A classifier whose n-th answer is NaN for the last of the images in it."""
+    """A classifier whose n-th answer is NaN for the last image of the batch."""
 
     def __init__(self, base: nn.Module, call: int) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ class Once(nn.Module):
 @pytest.mark.parametrize("call", [2, 7, 10])
 def test_one_answer_of_many_fails_the_batch_and_names_the_sample(name: str, call: int) -> None:
     toy, attack = sphere(math.inf), parse(name)
-    ball = Ball(math.inf, 0.5 * toy.distance)  # where nothing falls, so that the batch stays whole
+    ball = Ball(math.inf, 0.5 * toy.distance)  # where no sample falls, so that the batch stays complete
     threat = Threat(ball, attack.access, 60)
     ids = torch.tensor([70, 71, 72, 73])
     with pytest.raises(BadInput, match="sample 73"):
@@ -99,7 +99,7 @@ def test_one_answer_of_many_fails_the_batch_and_names_the_sample(name: str, call
 @pytest.mark.parametrize("value", WORDS)
 @pytest.mark.parametrize("what", ["largest", "smallest", "all"])
 @pytest.mark.parametrize("targeted", [False, True])
-def test_an_answer_that_is_no_number_fools_nobody(value: float, what: str, targeted: bool) -> None:
+def test_an_answer_that_is_no_number_is_no_success(value: float, what: str, targeted: bool) -> None:
     toy = halfspace(math.inf, n=4)
     model = Breaking(toy.model, toy.x, value, what).eval()
     ledger = Ledger(4)
@@ -112,7 +112,7 @@ def test_an_answer_that_is_no_number_fools_nobody(value: float, what: str, targe
     assert ledger.unsound.tolist() == [9] * 4
 
 
-def test_what_a_model_beside_answers_is_noted_too() -> None:
+def test_answers_of_the_attackers_own_model_are_noted_too() -> None:
     toy = halfspace(math.inf, n=4)
     ledger = Ledger(4)
     oracle = Oracle(toy.model, Threat(Ball(math.inf, 0.1), Access.INTERNALS), ledger)
@@ -141,7 +141,7 @@ class Waits(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def test_noting_them_waits_for_no_device() -> None:
+def test_noting_them_does_not_wait_for_the_device() -> None:
     toy = halfspace(math.inf, n=4)
     oracle = Oracle(toy.model, Threat(Ball(math.inf, 0.1), Access.GRADIENTS), Ledger(4))
     with Waits() as waits:
@@ -172,7 +172,7 @@ ENDLESS = [
 @pytest.mark.parametrize("name", ENDLESS)
 @pytest.mark.parametrize("falls", [False, True])
 def test_a_search_ends_when_no_sample_can_pay_or_none_is_left(name: str, falls: bool) -> None:
-    """However many steps, starts or tries it was told to make. Nobody measures the time: it would never end."""
+    """For any number of steps, restarts or tries. Without the end this test would not finish."""
     attack = parse(name)
     for p in sorted(attack.norms):
         toy = halfspace(p, n=2)
@@ -182,7 +182,7 @@ def test_a_search_ends_when_no_sample_can_pay_or_none_is_left(name: str, falls: 
 
 
 @pytest.mark.parametrize("name", [f"pseudo_label:restarts={HUGE}", f"transfer:attack=(pgd:restarts={HUGE})"])
-def test_so_does_one_on_the_base_when_none_is_left(name: str) -> None:
+def test_a_search_on_the_base_ends_when_no_sample_is_left(name: str) -> None:
     toy = halfspace(math.inf, n=2)
     assert antiadv.attack(toy.model, toy.x, toy.y, name, Ball(math.inf, 3 * toy.distance)).fooled.all()
 
@@ -207,7 +207,7 @@ VARIANTS = [
 
 
 class Watched(Spy):
-    """A defence that does nothing but remember whether it was shown an image other than the clean ones."""
+    """A defence that only remembers whether it was given an image other than the clean ones."""
 
     def __init__(self, base: nn.Module, x: Tensor) -> None:
         super().__init__(base)
@@ -220,14 +220,14 @@ class Watched(Spy):
 
 @pytest.mark.parametrize(("name", "p"), [*CASES, *((n, p) for n in VARIANTS for p in sorted(parse(n).norms))])
 @pytest.mark.parametrize("targeted", [False, True])
-def test_an_attack_tries_something_or_is_said_not_to_have_run(name: str, p: float, targeted: bool) -> None:
+def test_an_attack_tries_an_image_or_is_reported_as_not_run(name: str, p: float, targeted: bool) -> None:
     toy, attack = halfspace(p, n=2), parse(name)
     y = 1 - toy.y if targeted else toy.y
     ball = Ball(p, 0.5 * toy.distance)
     least = least_queries(attack, Threat(ball, attack.access, None, targeted))
     for queries in sorted({*range(1, 6), max(1, least - 1), max(1, least)}):
         watched = Watched(toy.model, toy.x)
-        confronted(attack, watched, Toy(toy.model, toy.x, y, toy.distance), ball, queries, targeted)
+        queries_of(attack, watched, Toy(toy.model, toy.x, y, toy.distance), ball, queries, targeted)
         outcome = antiadv.attack(toy.model, toy.x, y, attack, ball, queries=queries, targeted=targeted)
         assert outcome.least_queries == least
         if queries < least and watched.tried and name.startswith("cascade"):
@@ -243,7 +243,7 @@ def test_an_attack_tries_something_or_is_said_not_to_have_run(name: str, p: floa
 
 
 @pytest.mark.parametrize("name", ["nes:steps=0", "bandits:steps=0"])
-def test_nor_did_one_that_makes_no_step(name: str) -> None:
+def test_an_attack_without_steps_is_reported_as_not_run(name: str) -> None:
     toy = halfspace(math.inf, n=2)
     outcome = antiadv.attack(toy.model, toy.x, toy.y, name, Ball(math.inf, 0.1), queries=1000)
     assert outcome.not_attacked.all()
@@ -251,7 +251,7 @@ def test_nor_did_one_that_makes_no_step(name: str) -> None:
         _ = outcome.robust_accuracy
 
 
-def test_what_is_wrong_from_the_start_was_not_to_be_attacked() -> None:
+def test_samples_that_are_wrong_from_the_start_are_not_reported() -> None:
     toy = halfspace(math.inf, n=4)
     y = toy.y.clone()
     y[1] = 3
@@ -261,7 +261,7 @@ def test_what_is_wrong_from_the_start_was_not_to_be_attacked() -> None:
 
 
 @pytest.mark.parametrize(("name", "p"), [c for c in CASES if parse(c[0]).access < Access.INTERNALS])
-def test_queries_and_the_judges_are_all_that_the_owner_saw(name: str, p: float) -> None:
+def test_queries_and_the_judges_are_all_that_the_model_saw(name: str, p: float) -> None:
     toy, attack = halfspace(p, n=3), parse(name)
     spy = Spy(toy.model)
     threat = Threat(Ball(p, 1.05 * toy.distance), attack.access, 60)
@@ -282,6 +282,6 @@ def test_the_judges_queries_of_an_engine_that_rounds() -> None:
 
 def test_an_older_receipt_has_no_count_of_them() -> None:
     toy = halfspace(math.inf, n=1)
-    said = antiadv.attack(toy.model, toy.x, toy.y, "pgd", Ball(math.inf, 0.1)).receipt.json()
-    assert said.pop("judge_queries") == 2
-    assert Receipt(**said).judge_queries is None
+    receipt = antiadv.attack(toy.model, toy.x, toy.y, "pgd", Ball(math.inf, 0.1)).receipt.json()
+    assert receipt.pop("judge_queries") == 2
+    assert Receipt(**receipt).judge_queries is None

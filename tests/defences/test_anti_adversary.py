@@ -1,4 +1,4 @@
-"""The layer: Algorithm 1 to the letter, K+1 forwards and K backwards, and nothing touched."""
+"""The layer: Algorithm 1, K+1 forward and K backward passes, no side effects."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_clip_keeps_the_corrected_image_in_the_box() -> None:
 
 
 def test_clip_holds_at_every_step() -> None:
-    """A pixel held at the wall leaves it with the first step back."""
+    """A pixel held at 0 or 1 leaves it with the first step back."""
     net, x = small_net(), images()
     z, y = x, net(x).argmax(1)
     for _ in range(4):
@@ -172,7 +172,7 @@ def test_other_precisions(dtype: torch.dtype, near: float) -> None:
 
 
 def sure(gap: float) -> nn.Module:
-    """Two classes, which differ by `gap` at the corner (1, 0, 1, 0, 1, 0): a large one leaves the other no chance."""
+    """Two classes whose scores differ by `gap` at the corner (1, 0, 1, 0, 1, 0)."""
     net = nn.Linear(6, 2, bias=False).eval()
     net.load_state_dict({"weight": gap / 6 * torch.tensor([[1.0, -1, 1, -1, 1, -1], [-1.0, 1, -1, 1, -1, 1]])})
     return net
@@ -229,13 +229,13 @@ def test_a_sample_does_not_depend_on_its_neighbours() -> None:
     together = layer(toy.x)
     alone = torch.cat([layer(x[None]) for x in toy.x])
     assert torch.equal(together, alone)
-    # a neighbour whose gradient dwarfs the rest must not wash out the small ones: sum, then sign
+    # a sample with a large gradient must not change those of its neighbours
     far = torch.cat([toy.x[:1], toy.x[:1] * 0 + 0.5])
     assert torch.equal(layer(far)[:1], together[:1])
 
 
 def test_many_neighbours_do_not_wash_out_what_a_sure_network_says() -> None:
-    """Its gradients are the smallest numbers that float32 has: of their mean over a batch nothing would be left."""
+    """Its gradients are the smallest numbers of float32: their mean over a batch would be zero."""
     x = torch.tensor([[1.0, 0, 1, 0, 1, 0]]).expand(500, -1)
     layer = AntiAdversary(sure(100.0), steps=1, step_size=0.125)
     alone, together = layer.correction(x[:1]), layer.correction(x)
@@ -248,19 +248,19 @@ def test_leaves_everything_untouched() -> None:
     layer, x = AntiAdversary(net), images().requires_grad_()
     before, state = x.detach().clone(), copy.deepcopy(net.state_dict())
     torch.manual_seed(3)
-    dice = torch.random.get_rng_state()
+    rng = torch.random.get_rng_state()
     layer(x)
     assert torch.equal(x, before)
     assert x.grad is None
     assert all(p.grad is None and p.requires_grad for p in net.parameters())
     assert all(torch.equal(a, b) for a, b in zip(state.values(), net.state_dict().values(), strict=True))
     assert not any(m.training for m in layer.modules())
-    assert torch.equal(torch.random.get_rng_state(), dice)
+    assert torch.equal(torch.random.get_rng_state(), rng)
 
 
 @pytest.mark.parametrize("clip", [False, True])
 def test_a_base_that_writes_into_its_images_has_its_own(clip: bool) -> None:
-    """The layer's, and whoever asks, would go on from what it wrote."""
+    """Otherwise the layer and its caller would continue with the changed images."""
 
     class Writes(nn.Module):
         def __init__(self) -> None:
@@ -322,7 +322,7 @@ def test_bad_input_says_what_was_found_and_what_to_do(make: object, says: str) -
 
 
 class InPlace(nn.Module):
-    """Normalises its images where they lie."""
+    """Normalises its images in place."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -427,7 +427,7 @@ def test_images_in_no_plain_tensor_of_floats_are_refused(kind: str) -> None:
 
 @pytest.mark.filterwarnings("ignore")
 def test_torchscript_serves_behind_the_layer_and_is_attacked_from_a_module() -> None:
-    """Passes are counted by hooks, which a scripted module does not take."""
+    """Passes are counted by hooks, which a scripted module does not accept."""
     net, x = small_net(), images()
     y = net(x).argmax(1)
     scripted = torch.jit.script(net)

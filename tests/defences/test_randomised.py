@@ -1,6 +1,6 @@
-"""The defences that roll dice, and the one that rounds: what each does to an image, and how its dice fall.
+"""The randomised defences and the one that rounds: what each does to an image, and its random numbers.
 
-The laws every defence keeps are in tests/contract; here is what makes each of them this one."""
+The contract of every defence is in tests/contract."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def grey(n: int, *shape: int) -> Tensor:
     return torch.full((n, *(shape or SHAPE)), 0.5)
 
 
-def dice(n: int, seed: int = 0) -> Draws:
+def draws_of(n: int, seed: int = 0) -> Draws:
     return Draws.of(seed, torch.arange(n))
 
 
@@ -67,7 +67,7 @@ def dice(n: int, seed: int = 0) -> Draws:
 @pytest.mark.parametrize("std", [0.01, 0.2])
 def test_small_noise_has_the_variance_of_a_linear_model(std: float) -> None:
     n, f = 20_000, Weighed()
-    s = SmallNoise(f, std)(grey(n), dice(n))[:, 0]
+    s = SmallNoise(f, std)(grey(n), draws_of(n))[:, 0]
     expected = std * f.w.norm().item()
     assert abs(s.mean() - f(grey(1))[0, 0]) < 4 * expected / math.sqrt(n)
     assert s.std().item() == pytest.approx(expected, rel=4 / math.sqrt(2 * n))
@@ -84,7 +84,7 @@ def test_small_noise_clips_on_request_only() -> None:
             return torch.stack([x.flatten(1).amin(1), x.flatten(1).amax(1)], 1)
 
     x = torch.cat([grey(1) - 0.5, grey(1) + 0.5])
-    free, held = (SmallNoise(Least().eval(), 0.1, clip)(x, dice(2)) for clip in (False, True))
+    free, held = (SmallNoise(Least().eval(), 0.1, clip)(x, draws_of(2)) for clip in (False, True))
     assert free[0, 0] < 0
     assert free[1, 1] > 1
     assert held[0, 0] == 0
@@ -93,7 +93,7 @@ def test_small_noise_clips_on_request_only() -> None:
 
 def test_its_gradient_is_that_of_the_base_at_the_noisy_image() -> None:
     toy = halfspace(2)
-    oracle = Oracle(SmallNoise(toy.model, 0.1), Threat(Linf(0.1), Access.GRADIENTS), Ledger(6), draws=dice(6))
+    oracle = Oracle(SmallNoise(toy.model, 0.1), Threat(Linf(0.1), Access.GRADIENTS), Ledger(6), draws=draws_of(6))
     _, g = oracle.gradient(toy.x, lambda s, y: s[:, 0], toy.y)
     torch.testing.assert_close(g, (toy.model.w / 2).expand_as(g))
 
@@ -109,7 +109,7 @@ def test_small_noise_refuses_what_is_no_std(std: float) -> None:
 
 def test_sizes_and_offsets_are_uniform_and_the_border_is_zero() -> None:
     n, x = 6000, torch.ones(6000, 1, 32, 32)
-    z = ResizePad(Weighed()).place(x, dice(n))
+    z = ResizePad(Weighed()).place(x, draws_of(n))
     assert z.shape == (n, 1, 36, 36)
     assert set(z.unique().tolist()) == {0.0, 1.0}
     tall, wide = z.amax((1, 3)).sum(1), z.amax((1, 2)).sum(1)
@@ -130,7 +130,7 @@ def test_sizes_and_offsets_are_uniform_and_the_border_is_zero() -> None:
 @pytest.mark.parametrize(("height", "width"), [(32, 32), (8, 8), (16, 40), (2, 2)])
 def test_content_is_the_nearest_resize(height: int, width: int) -> None:
     x = torch.rand((40, 3, height, width), generator=torch.Generator().manual_seed(1)) + 0.1
-    z = ResizePad(Weighed()).place(x, dice(40))
+    z = ResizePad(Weighed()).place(x, draws_of(40))
     for image, seen in zip(x, z, strict=True):
         rows, columns = seen.amax((0, 2)) > 0, seen.amax((0, 1)) > 0
         content = seen[:, rows][:, :, columns]
@@ -144,8 +144,8 @@ def test_content_is_the_nearest_resize(height: int, width: int) -> None:
 
 def test_it_agrees_with_torch_where_no_pixel_lies_on_an_edge() -> None:
     x = torch.rand((60, 1, 32, 32), generator=torch.Generator().manual_seed(1)) + 0.1
-    z = ResizePad(Weighed()).place(x, dice(60))
-    for size in (33, 35):  # no j·32/R is whole but 0
+    z = ResizePad(Weighed()).place(x, draws_of(60))
+    for size in (33, 35):  # no j·32/R is reference but 0
         k = int((z.amax((1, 3)) > 0).sum(1).eq(size).nonzero()[0])
         rows, columns = z[k].amax((0, 2)) > 0, z[k].amax((0, 1)) > 0
         assert torch.equal(z[k][:, rows][:, :, columns], F.interpolate(x[k : k + 1], (size, size))[0])
@@ -153,7 +153,7 @@ def test_it_agrees_with_torch_where_no_pixel_lies_on_an_edge() -> None:
 
 def test_resize_pad_passes_gradients_to_the_pixels() -> None:
     x = torch.rand((4, 3, 8, 8), generator=torch.Generator().manual_seed(0)).requires_grad_()
-    (g,) = torch.autograd.grad(ResizePad(small_net())(x, dice(4)).square().sum(), x)
+    (g,) = torch.autograd.grad(ResizePad(small_net())(x, draws_of(4)).square().sum(), x)
     assert torch.isfinite(g).all()
     assert (g.flatten(1) != 0).any(1).all()
 
@@ -174,7 +174,7 @@ def ensemble(passes: int, std: float = 0.3) -> SelfEnsemble:
 
 def test_variance_of_the_average_falls_with_the_passes() -> None:
     n = 4000
-    p = {m: ensemble(m)(grey(n), dice(n)).exp()[:, 0].double() for m in (1, 4, 16)}
+    p = {m: ensemble(m)(grey(n), draws_of(n)).exp()[:, 0].double() for m in (1, 4, 16)}
     for m in (4, 16):
         assert (p[1].var() / p[m].var()).item() == pytest.approx(m, rel=0.2)
         assert abs(p[m].mean() - p[1].mean()) < 5 * p[1].std() / math.sqrt(n)
@@ -183,7 +183,7 @@ def test_variance_of_the_average_falls_with_the_passes() -> None:
 def test_it_averages_probabilities_over_noise_in_every_layer() -> None:
     noise = [GaussianNoise(0.2), GaussianNoise(0.1)]
     net = nn.Sequential(noise[0], nn.Flatten(), nn.Linear(48, 5), noise[1]).eval()
-    x, draws = grey(3), dice(3)
+    x, draws = grey(3), draws_of(3)
     found = SelfEnsemble(net, passes=2)(x, draws)
     total = torch.zeros(3, 5)
     for m in range(2):
@@ -220,9 +220,9 @@ def test_a_network_without_noise_is_refused() -> None:
 
 def test_the_embedded_network_is_one_for_it() -> None:
     g = wrap("self_ensemble:passes=2", antiadv.models.load("compact:self_ensemble"))
-    s = g(grey(2, 3, 32, 32), dice(2))
+    s = g(grey(2, 3, 32, 32), draws_of(2))
     assert s.shape == (2, 10)
-    assert not torch.equal(s, g(grey(2, 3, 32, 32), dice(2, seed=1)))
+    assert not torch.equal(s, g(grey(2, 3, 32, 32), draws_of(2, seed=1)))
 
 
 # ---------------------------------------------------------------- rounded scores
@@ -265,11 +265,11 @@ def test_its_gradient_is_zero_and_its_stand_in_is_the_base() -> None:
         RoundedScores(toy.model, digits=9)
 
 
-# ---------------------------------------------------------------- the dice of the oracle
+# ---------------------------------------------------------------- the random numbers of the oracle
 
 
 def oracle(g: nn.Module, n: int, batch: int = 256) -> Oracle:
-    return Oracle(g, Threat(Linf(0.1), Access.INTERNALS), Ledger(n), Eager(batch), draws=dice(n, seed=5))
+    return Oracle(g, Threat(Linf(0.1), Access.INTERNALS), Ledger(n), Eager(batch), draws=draws_of(n, seed=5))
 
 
 def test_noise_is_fresh_at_every_query_and_belongs_to_the_sample() -> None:
@@ -310,19 +310,19 @@ def test_the_judge_counts_looks_and_the_majority_decides() -> None:
     y = torch.zeros(5, dtype=torch.int64)
     assert seen.right(y).tolist() == [4, 1, 1, 2, 0]
     assert seen.majority(y).tolist() == [True, False, False, False, False]
-    assert seen.labels(y).tolist() == [0, 1, 2, 1, 1]  # half of the looks is no majority
+    assert seen.labels(y).tolist() == [0, 1, 2, 1, 1]  # half of the predictions is no majority
 
 
 def test_records_of_a_randomised_defence() -> None:
     toy = halfspace(math.inf, n=8, distance=0.1)
-    g = SmallNoise(toy.model, 0.5)  # the score's noise is as large as the score: some looks are wrong
+    g = SmallNoise(toy.model, 0.5)  # the noise is as large as the score: some predictions are wrong
     outcome = antiadv.attack(g, toy.x, toy.y, "transfer", Linf(0.105))
     assert {r.draws for r in outcome.records} == {LOOKS}
     assert any(0 < r.clean_right < LOOKS for r in outcome.records)
     for r, fooled in zip(outcome.records, outcome.fooled.tolist(), strict=True):
         assert (r.clean == r.label) == right(r)
         assert fooled != (2 * r.attacked_right > LOOKS)
-        if not right(r):  # not attacked, and judged twice by the same dice
+        if not right(r):  # not attacked, and judged twice with the same random numbers
             assert (r.attacked_right, r.attacked, r.distance) == (r.clean_right, r.clean, 0)
             assert not standing(r, Linf(0.105))
 
@@ -346,7 +346,7 @@ def test_the_judge_looks_as_often_as_it_is_told(looks: int) -> None:
 
 
 def test_more_looks_begin_with_those_of_fewer() -> None:
-    """So what one look more changes is one look."""
+    """One more draw adds one prediction and changes no other."""
     counts = torch.tensor([[r.clean_right for r in noisy(n)] for n in range(1, 8)])
     assert set(counts.diff(dim=0).flatten().tolist()) == {0, 1}
 
@@ -359,7 +359,7 @@ def test_ten_looks_are_the_default() -> None:
 
 
 def test_the_passes_of_the_judge_are_those_of_its_looks() -> None:
-    """Two images, each looked at through the defence so often, and once through the bare classifier."""
+    """Each of two images is judged `looks` times with the defence, and once bare."""
     toy = halfspace(math.inf, n=8)
     for looks in (1, 4):
         receipt = antiadv.attack(
@@ -370,7 +370,7 @@ def test_the_passes_of_the_judge_are_those_of_its_looks() -> None:
 
 @pytest.mark.parametrize("looks", [1, 50])
 @pytest.mark.parametrize("name", ["none", "anti_adversary", "rounded_scores"])
-def test_what_rolls_no_dice_is_looked_at_once_whatever_is_asked(name: str, looks: int) -> None:
+def test_a_deterministic_model_is_judged_once_for_any_looks(name: str, looks: int) -> None:
     toy = halfspace(math.inf, n=6)
     g = wrap(name, toy.model)
     asked = antiadv.attack(g, toy.x, toy.y, "pgd:steps=3", Linf(0.1), looks=looks)
@@ -401,7 +401,7 @@ def test_a_shard_is_judged_by_the_looks_of_its_cell() -> None:
 
 @dataclass(frozen=True)
 class Counted(Eager):
-    """Passes in a precision of its own, and counts how often the defence is asked with dice."""
+    """An engine with a precision of its own that counts requests with random numbers."""
 
     asked: list[int] = field(default_factory=list)
 
@@ -436,12 +436,12 @@ def test_records_are_the_same_in_any_batch_order_and_shard(name: str, attack: st
         done = antiadv.attack(g, toy.x[rows], toy.y[rows], attack, ball, queries=40, ids=rows, batch=batch, seed=seed)
         return {r.sample: r for r in done.records}
 
-    whole = run(torch.arange(6), 256)
-    assert run(torch.arange(6), 1) == whole
-    assert run(torch.tensor([3, 0, 5, 1, 4, 2]), 4) == whole
-    assert run(torch.tensor([0, 1]), 2) | run(torch.tensor([2, 3, 4, 5]), 3) == whole
+    reference = run(torch.arange(6), 256)
+    assert run(torch.arange(6), 1) == reference
+    assert run(torch.tensor([3, 0, 5, 1, 4, 2]), 4) == reference
+    assert run(torch.tensor([0, 1]), 2) | run(torch.tensor([2, 3, 4, 5]), 3) == reference
     if g.randomised:
-        assert run(torch.arange(6), 256, seed=1) != whole
+        assert run(torch.arange(6), 256, seed=1) != reference
 
 
 @pytest.mark.parametrize(
@@ -453,8 +453,10 @@ def test_records_are_the_same_in_any_batch_order_and_shard(name: str, attack: st
         (lambda f: nn.Sequential(f).eval(), "SmallNoise.* Sequential"),
     ],
 )
-def test_what_rolls_dice_inside_another_module_is_refused(outer: Callable[[nn.Module], nn.Module], todo: str) -> None:
-    """Nobody hands it its dice there: the same run would end elsewhere, and the judge would look once."""
+def test_a_randomised_defence_inside_another_module_is_refused(
+    outer: Callable[[nn.Module], nn.Module], todo: str
+) -> None:
+    """Inside another module it would get no draws: a run could not be repeated, and the judge would ask once."""
     toy = halfspace(math.inf)
     with pytest.raises(BadInput, match=todo):
         antiadv.attack(outer(SmallNoise(toy.model)), toy.x, toy.y, "pgd:steps=3", Linf(0.09))
@@ -481,7 +483,7 @@ def test_a_deterministic_model_is_looked_at_once() -> None:
 
 
 def test_attack_defence_and_judge_roll_dice_of_their_own() -> None:
-    """Whoever knew the defence's could subtract its noise."""
+    """An attacker who knew the defence's random numbers could subtract its noise."""
     heard, held = list[Tensor](), list[Tensor]()
 
     class Heard(SmallNoise):
