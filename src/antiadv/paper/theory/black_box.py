@@ -89,7 +89,7 @@ def simba_is_stp() -> Experiment:
         "simba_is_stp",
         "Proposition 1",
         "SimBA with replacement and both signs, with a budget of 2B queries, is STP with B iterations.",
-        f"a sum of 40 random sines in {n} dimensions; {moved} of {steps} steps move",
+        f"a sum of 40 random sines in {n} dimensions, {steps} steps; {moved} of them move",
         f"The paths are {'exactly equal' if same else 'different'}. B = {steps} steps take {queries} queries, one "
         "more than 2B, because the first query is for x⁰.",
         same,
