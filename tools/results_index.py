@@ -15,7 +15,8 @@ from pathlib import Path
 import antiadv
 from antiadv import paper
 from antiadv.defences import BARE
-from antiadv.paper.fill import StoreIndex, fill
+from antiadv.paper.filled_table import fill
+from antiadv.paper.store_index import StoreIndex
 from antiadv.reporting.render.markdown import table_as_markdown
 from antiadv.reporting.rows import Row, rows
 from antiadv.reporting.table import text_table

@@ -26,9 +26,10 @@ from pathlib import Path
 
 from antiadv import paper
 from antiadv.evaluation import Cell, Resources, Store, evaluate
-from antiadv.paper.layout import Ask
+from antiadv.paper.cost import Pace, cost
+from antiadv.paper.missing_cells import as_stored, in_order, resolve
 from antiadv.paper.networks import Source
-from antiadv.paper.todo import Pace, as_stored, cost, in_order, resolve
+from antiadv.paper.table_layout import CellRequest
 from antiadv.reporting.measures import clean_accuracy, robust_accuracy
 
 SLACK = 1.2  # a shard is expected to last so much longer than guessed
@@ -46,8 +47,8 @@ def main() -> int:
     cells, missing = resolve(asks, a.precision, resources)
     for why in dict.fromkeys(m.why for m in missing):
         print(f"missing: {sum(m.why == why for m in missing)} cells: {why}", flush=True)
-    lost = {m.ask.words for m in missing}
-    found = zip([ask for ask in asks if ask.words not in lost], cells, strict=True)
+    lost = {m.request.names for m in missing}
+    found = zip([ask for ask in asks if ask.names not in lost], cells, strict=True)
     todo = [(ask, as_stored(cell, store)) for ask, cell in found]
     if a.list:
         for ask, cell in todo:
@@ -71,7 +72,9 @@ def alone(cell: Cell, store: Store) -> Iterator[bool]:
             yield True
 
 
-def run_all(todo: list[tuple[Ask, Cell]], store: Store, resources: Resources, end: float, a: argparse.Namespace) -> int:
+def run_all(
+    todo: list[tuple[CellRequest, Cell]], store: Store, resources: Resources, end: float, a: argparse.Namespace
+) -> int:
     """Run the cells in turn until the time is up. Return 1 if any failed, else 0."""
     pace, start, failed = Pace(RATES[resources.device.type] / a.processes), time.monotonic(), 0
     for ask, cell in todo:
@@ -91,20 +94,20 @@ def run_all(todo: list[tuple[Ask, Cell]], store: Store, resources: Resources, en
 
 
 def run_cell(
-    ask: Ask, cell: Cell, store: Store, resources: Resources, end: float, pace: Pace, a: argparse.Namespace
+    ask: CellRequest, cell: Cell, store: Store, resources: Resources, end: float, pace: Pace, a: argparse.Namespace
 ) -> tuple[int, float]:
     """Run as much of a cell as fits. Return how many samples were done, and in how many seconds."""
     kind = (cell.attack, cell.defence, cell.model)
     each, done, began = cost(ask) / ask.samples, 0, time.monotonic()
     while todo := sorted(set(cell.samples) - store.done(cell)):
         part = todo[: a.shard]
-        guess = SLACK * pace.guess(kind, each * len(part))
+        guess = SLACK * pace.predict(kind, each * len(part))
         if time.monotonic() + guess > end:
             break
         start = time.monotonic()
         some = dataclasses.replace(cell, samples=range(part[0], part[-1] + 1))
         evaluate([some], store, shard=a.shard, batch=a.batch, resources=resources)
-        pace.tell(kind, each * len(part), time.monotonic() - start)
+        pace.record(kind, each * len(part), time.monotonic() - start)
         done += len(part)
     return done, time.monotonic() - began
 

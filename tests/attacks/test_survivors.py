@@ -251,8 +251,8 @@ def counted(text: str, ball: Ball, monkeypatch: pytest.MonkeyPatch) -> Counted:
         ("square", math.inf, 36, 1),
         ("square", 2, 96, 1),
         ("square:rescale=true", math.inf, 36, 1),
-        ("simba", math.inf, 81, 3),  # one a query; the third looks up rows that are on the host already
-        ("simba", 2, 96, 3),
+        ("simba", math.inf, 84, 3),  # one a query; the third looks up rows that are on the host already
+        ("simba", 2, 98, 3),
         ("simba:rule=stp", 2, 91, 1),
         ("pgd", math.inf, 41, 1),
         ("pgd", 2, 55, 1),

@@ -40,7 +40,7 @@ def test_each_level_grants_itself_and_those_below() -> None:
             if granted >= needed:
                 ask(o)
             else:
-                with pytest.raises(AccessDenied, match=f"asked for {needed}; the threat grants {granted}"):
+                with pytest.raises(AccessDenied, match=rf"\b{needed};.*\b{granted}\."):
                     ask(o)
                 assert ledger.queries.sum() == 0
 
@@ -64,7 +64,7 @@ def test_a_budget_is_never_passed_and_a_refused_request_costs_nothing() -> None:
     some.labels(TOY.x[[1, 4]])
     assert o.left().tolist() == [2, 1, 2, 2, 1, 2]
     before = spy.seen
-    with pytest.raises(BudgetSpent, match="allows 3 queries per sample"):
+    with pytest.raises(BudgetSpent, match=r"\b3 queries"):
         o.scores(TOY.x.repeat_interleave(2, 0))
     assert ledger.queries.tolist() == [1, 2, 1, 1, 2, 1]
     assert spy.seen == before
@@ -77,7 +77,7 @@ def test_many_candidates_a_sample_and_repeated_rows_are_all_charged() -> None:
     o.gradient(TOY.x, ce, TOY.y)
     assert ledger.queries.tolist() == [4, 4, 6, 4, 4, 5]
     assert ledger.gradients.tolist() == [1] * 6
-    with pytest.raises(ValueError, match="7 images were sent for 6 samples"):
+    with pytest.raises(ValueError, match=r"\b7 images.*\b6 samples"):
         o.scores(torch.cat([TOY.x, TOY.x[:1]]))
 
 
@@ -85,7 +85,7 @@ def test_a_row_named_twice_must_be_able_to_pay_twice() -> None:
     o, ledger = oracle(queries=3)
     o.scores(TOY.x)
     o.gradient(TOY.x, ce, TOY.y)
-    with pytest.raises(BudgetSpent, match="allows 3 queries per sample; 4 were asked"):
+    with pytest.raises(BudgetSpent, match=r"\b3 queries.*\b4 were"):
         o[torch.tensor([5, 2, 2])].gradient(TOY.x[[5, 2, 2]], ce, TOY.y[[5, 2, 2]])
     assert ledger.queries.tolist() == [2] * 6
     assert ledger.gradients.tolist() == [1] * 6
@@ -144,7 +144,7 @@ def test_an_exact_answer_is_for_images_that_were_sent() -> None:
         assert ledger.checks.sum() == 0
     assert o[torch.tensor([1])].confirm(TOY.x[[1, 1]]) is not None
     assert ledger.checks.tolist() == [0, 2, 0, 0, 0, 0]
-    with pytest.raises(ValueError, match="7 images were sent for 6 samples"):
+    with pytest.raises(ValueError, match=r"\b7 images.*\b6 samples"):
         o.confirm(torch.cat([TOY.x, TOY.x[:1]]))
 
 

@@ -142,7 +142,9 @@ def test_whole_numbers_that_can_be_read(text: str, value: int) -> None:
 
 
 def test_brackets_may_be_nested_as_deep_as_is_said() -> None:
-    value = spec.parse("transfer:attack=(" * spec.DEEPEST_BRACKETS + "pgd" + ")" * spec.DEEPEST_BRACKETS, ATTACKS, "attack")
+    value = spec.parse(
+        "transfer:attack=(" * spec.DEEPEST_BRACKETS + "pgd" + ")" * spec.DEEPEST_BRACKETS, ATTACKS, "attack"
+    )
     assert spec.parse(spec.text(value), ATTACKS, "attack") == value
 
 

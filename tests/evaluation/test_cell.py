@@ -23,8 +23,8 @@ from antiadv.evaluation import cell as cells
 from antiadv.evaluation.cell import Job, parse_samples
 from antiadv.evaluation.plan import plan
 from antiadv.evaluation.shard import run_shard
-from antiadv.paper.whole import build_document
 from antiadv.reporting import report
+from antiadv.reporting.build import build_document
 from tests.engine.probes import MODEL, Chessboard, bands, cell, resources
 from tests.toys import small_net
 

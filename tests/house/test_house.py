@@ -15,7 +15,7 @@ import pytest
 import antiadv
 from antiadv.evaluation import Store
 from antiadv.paper.claims import claims
-from antiadv.paper.fill import StoreIndex
+from antiadv.paper.store_index import StoreIndex
 from tools.docs.architecture import imported
 
 ROOT = Path(__file__).resolve().parents[2]

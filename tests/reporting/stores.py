@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from antiadv import paper
 from antiadv.evaluation import Cell, Resources, Store, evaluate, make_cell
+from antiadv.paper.sections import paper_section
+from antiadv.reporting.build import build_document
+from antiadv.reporting.document import Document
 from tests.engine.probes import RECEIPT, record
 
 RUN = (
@@ -16,8 +19,13 @@ RUN = (
 )
 
 
+def document(store: Store | Path, names: Sequence[str] = (), images: int = 0) -> Document:
+    """The report that `antiadv report --out` writes."""
+    return build_document(store, [paper_section(store, names)], images)
+
+
 def really_run(root: Path, resources: Resources, samples: int = 8) -> Store:
-    """compact:trades bare and behind the layer, attacked for real; the attacked images are kept."""
+    """compact:trades bare and with the layer, really attacked; the attacked images are stored."""
     cells = [
         make_cell(model="compact:trades", defence=d, attack=a, threat=t, samples=range(samples), resources=resources)
         for a, t in RUN
@@ -38,6 +46,6 @@ def written(root: Path, name: str, resources: Resources, fell: Callable[[Cell], 
 
 
 def weaker(cell: Cell) -> int:
-    """20 of 40 fall bare and to whoever knows the defence; 8 behind it; square alone breaks no more than 4."""
+    """20 of 40 fall bare and under the adaptive attack; 8 fall with the defence; square alone breaks at most 4."""
     most = 20 if cell.defence == "none" or cell.attack == "adaptive" else 8
     return min(4, most) if cell.attack == "square" else most

@@ -18,9 +18,9 @@ from antiadv import defences, models
 from antiadv.core.errors import BadInput
 from antiadv.evaluation import Store
 from antiadv.models import Card
-from antiadv.paper.whole import build_document
+from antiadv.reporting.build import build_document
 from antiadv.reporting.measures import Calibration, calibration
-from antiadv.reporting.temperature import beside, stored
+from antiadv.reporting.temperature import of_store, stored
 from tests.engine.probes import RECEIPT, cell, record
 from tools import measure_confidence as script
 from tools.docs import confidence as pages
@@ -129,7 +129,7 @@ def test_a_broken_file_is_named(tmp_path: Path, text: str):
 def test_a_report_names_a_broken_file_too(tmp_path: Path):
     (tmp_path / "confidence.json").write_text('{"compact:trades": {"format": 1, "weights": "sha256:0"}}')
     with pytest.raises(BadInput, match=r"confidence\.json cannot be read: it lacks 'images'; delete it"):
-        beside(tmp_path)
+        of_store(tmp_path)
     pair(tmp_path)
     (tmp_path / "confidence.json").write_text("{")
     with pytest.raises(BadInput, match=r"confidence\.json cannot be read: (?!.*cannot).*; delete it"):
@@ -196,7 +196,7 @@ def test_a_report_shows_the_cheap_alternative_where_it_was_measured(tmp_path: Pa
     pair(tmp_path)
     alone = antiadv.report(tmp_path).confidence
     filed(tmp_path)
-    assert beside(tmp_path) == {(cell("square").weights, cell("square").images): SCALED}
+    assert of_store(tmp_path) == {(cell("square").weights, cell("square").images): SCALED}
     (found,) = antiadv.report(tmp_path).confidence
     assert found.scaled == SCALED
     assert str(found) == (

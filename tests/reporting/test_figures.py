@@ -73,7 +73,7 @@ def test_a_panel_for_each_network_that_is_attacked_bare_and_defended(attack: str
     (figure,) = by_queries([*pair(attack), *pair("pgd")])
     (panel,) = figure.panels
     assert figure.name == f"queries-{attack}"
-    assert [s.label for s in panel.series] == ["bare", f"behind {ANTI}"]
+    assert [s.label for s in panel.series] == ["bare", f"with {ANTI}"]
     assert panel.log
     assert len(figure.sources) == 2
     assert by_queries(pair(attack)[:1]) == []
@@ -86,7 +86,7 @@ def test_defences_that_are_not_drawn_are_named():
     ]
     (figure,) = by_queries(rows)
     assert len(figure.panels[0].series) == 5
-    assert figure.caption.endswith(f"behind {ANTI}:steps=7 and behind {ANTI}:steps=8.")
+    assert figure.caption.endswith(f"with {ANTI}:steps=7 and with {ANTI}:steps=8.")
 
 
 def test_of_seeds_and_precisions_the_fullest_is_drawn():
@@ -144,7 +144,7 @@ def test_a_search_that_the_judge_does_not_follow_tells_of_no_larger_radius():
     both = [row("fab", records, "none"), row("fab", records, ANTI)]
     (figure,) = by_radius([*both, row("fab", astray, "rounded_scores")])
     assert [len(panel.series) for panel in figure.panels] == [2]
-    assert "Not drawn, but in the tables: behind rounded_scores." in figure.caption
+    assert "Not drawn, but in the tables: with rounded_scores." in figure.caption
     assert by_radius([both[0], row("fab", astray, ANTI)]) == []
 
 
@@ -180,7 +180,7 @@ def test_gains_by_access_are_those_of_the_verdict():
     rows = [r for a in ("square", "pgd", "transfer") for r in pair(a, threat="linf:2/255")]
     (figure,) = by_access(levels(rows))
     (panel,) = figure.panels
-    assert panel.names == (f"toys:bands behind {ANTI}",)
+    assert panel.names == (f"toys:bands with {ANTI}",)
     assert [s.label for s in panel.series] == ["sees scores", "has gradients", "knows the defence"]
     expected = paired(rows[0].records, rows[1].records, Linf(2 / 255))
     assert panel.series[0].x == (100 * expected.value,)

@@ -17,12 +17,11 @@ import pytest
 
 from antiadv.core.threat import Access, Threat
 from antiadv.evaluation import Resources, Store
-from antiadv.paper.whole import build_document
 from antiadv.reporting import folder
 from antiadv.reporting.document import Document
 from tests.engine.probes import RECEIPT, record
 from tests.reporting.browser import NAMES, Browser, Page, find
-from tests.reporting.stores import really_run, weaker, written
+from tests.reporting.stores import document, really_run, weaker, written
 
 BINARY = find()
 ODD = "</title><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
@@ -42,7 +41,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Document:
         threat = Threat(cells[0].threat.ball, Access.SCORES, 100)
         odd = dataclasses.replace(cells[0], model=ODD, defence=defence, attack="square", threat=threat)
         store.append(odd, [record(i, queries=3 * i) for i in range(9)], RECEIPT)
-    return build_document(Store(root), images=2)
+    return document(Store(root), images=2)
 
 
 @pytest.fixture(scope="module")
@@ -71,27 +70,27 @@ def keep(page: Page, name: str, tmp_path: Path) -> None:
         shutil.copy(shot, wanted)
 
 
-def column(page: Page, sheet: str, heading: str) -> list[str]:
+def column(page: Page, table: str, heading: str) -> list[str]:
     """What a column shows, from the top."""
     found: list[str] = page.value(
-        f"(() => {{ const t = document.getElementById('sheet-{sheet}');"
+        f"(() => {{ const t = document.getElementById('table-{table}');"
         f" const i = [...t.tHead.rows[0].cells].findIndex(c => c.innerText.trim() === {heading!r});"
         " return [...t.tBodies[0].rows].map(r => r.cells[i].dataset.sort) })()"
     )
     return found
 
 
-def sorted_as(page: Page, sheet: str, heading: str) -> str:
+def sorted_as(page: Page, table: str, heading: str) -> str:
     script = (
-        f"[...document.querySelectorAll('#sheet-{sheet} thead th')]"
+        f"[...document.querySelectorAll('#table-{table} thead th')]"
         f".find(c => c.innerText.trim() === {heading!r}).getAttribute('aria-sort')"
     )
     return str(page.value(script))
 
 
-def click(page: Page, sheet: str, heading: str) -> None:
+def click(page: Page, table: str, heading: str) -> None:
     page.value(
-        f"[...document.querySelectorAll('#sheet-{sheet} thead button')]"
+        f"[...document.querySelectorAll('#table-{table} thead button')]"
         f".find(b => b.innerText.trim() === {heading!r}).click()"
     )
 
@@ -142,7 +141,7 @@ def test_nothing_can_be_fetched(page: Page):
 def test_a_name_is_shown_and_never_run(page: Page):
     assert page.value("document.title") != "owned"
     assert page.value("document.querySelectorAll('img[src=x]').length") == 0
-    assert ODD in page.value("document.getElementById('sheet-cells').textContent")
+    assert ODD in page.value("document.getElementById('table-cells').textContent")
 
 
 def test_every_link_leads_somewhere_and_no_name_is_given_twice(page: Page):
@@ -232,7 +231,7 @@ def test_words_sort_as_words_and_nothing_comes_last(page: Page):
 
 
 def test_every_table_with_buttons_sorts(page: Page, made: Document):
-    assert page.value("document.querySelectorAll('table.sorts').length") == len([s for s in made.sheets if s.lines])
+    assert page.value("document.querySelectorAll('table.sorts').length") == len([s for s in made.all_tables if s.lines])
     assert page.value(
         "[...document.querySelectorAll('table.sorts')].map(t => { const b = t.querySelector('thead button'); b.click();"
         " const up = t.querySelector('thead th').getAttribute('aria-sort'); b.click(); b.click(); return up })"
@@ -246,7 +245,7 @@ def test_it_can_be_used_without_a_mouse(page: Page):
     assert page.value("document.activeElement.getBoundingClientRect().left") == 0
     page.press("Enter", 13, "\r")
     assert page.value("document.activeElement.id") == "main"
-    page.value("document.querySelector('#sheet-cells thead th:nth-child(10) button').focus({focusVisible: true})")
+    page.value("document.querySelector('#table-cells thead th:nth-child(10) button').focus({focusVisible: true})")
     assert page.value("getComputedStyle(document.activeElement).outlineStyle") == "solid"
     page.press("Enter", 13, "\r")
     assert sorted_as(page, "cells", "robust %") == "ascending"
@@ -289,12 +288,12 @@ def test_figures_take_the_colour_of_the_page(browser: Browser, report: Path):
 def test_on_a_telephone_one_column_says_which_line_it_is(browser: Browser, report: Path):
     page = browser.open(report, width=390, height=844)
     shown = (
-        "[...document.querySelector('#sheet-cells tbody tr').cells].filter(c => c.offsetWidth).map(c => c.className)"
+        "[...document.querySelector('#table-cells tbody tr').cells].filter(c => c.offsetWidth).map(c => c.className)"
     )
     assert page.value(shown)[:2] == ["pin", "number"]
-    assert page.value("document.querySelector('#sheet-cells .rest').offsetHeight") > 0
+    assert page.value("document.querySelector('#table-cells .rest').offsetHeight") > 0
     page.look()
-    assert page.value("document.querySelector('#sheet-cells .rest').offsetHeight") == 0
+    assert page.value("document.querySelector('#table-cells .rest').offsetHeight") == 0
 
 
 def test_on_paper_everything_is_open_and_nothing_is_cut(page: Page):

@@ -1,7 +1,7 @@
-"""What the fuzzers share: seeded dice, how files and values are damaged, and what every case must leave as it was.
+"""Shared by the fuzzers: seeded random numbers, damage to files and values, and the state that no case may change.
 
-Each fuzzer runs CASES cases; `ANTIADV_FUZZ=10000 pytest tests/system` runs so many of each. A case is known by its
-seed, which a failure names.
+Each fuzzer runs CASES cases; `ANTIADV_FUZZ=10000 pytest tests/system` runs 10,000 of each. A failure names the seed of
+its case.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import torch
 from antiadv.core.errors import AntiadvError
 
 CASES = int(os.environ.get("ANTIADV_FUZZ", "200"))
-SECONDS = 60.0  # after which a case hangs: thousands of times what one takes
+SECONDS = 60.0  # after this time a case counts as hanging; a normal one takes a thousandth
 
 VALUES: list[Any] = [
     None,
@@ -64,7 +64,7 @@ def seeds(share: float = 1.0) -> Iterator[tuple[int, random.Random]]:
 
 
 def damaged(content: bytes, dice: random.Random) -> bytes:
-    """Some bytes flipped, cut away, repeated, or put in."""
+    """The content with some bytes flipped, removed, repeated or inserted."""
     out = bytearray(content)
     for _ in range(dice.choice([1, 1, 2, 5, 20])):
         at = dice.randrange(len(out) + 1)
@@ -81,13 +81,13 @@ def damaged(content: bytes, dice: random.Random) -> bytes:
             piece = out[at : at + dice.randrange(1, 100)]
             there = dice.randrange(len(out) + 1)
             out[there:there] = piece
-        elif len(out) > 8:  # in the head, where sizes are said
+        elif len(out) > 8:  # in the header, which holds sizes
             out[dice.randrange(min(len(out), 128))] ^= 1 << dice.randrange(8)
     return bytes(out)
 
 
 def altered(value: Any, dice: random.Random) -> Any:
-    """A json value in which one part is another, or missing, or too many; the rest is the same."""
+    """A json value with one part changed, removed or added."""
     if isinstance(value, dict) and value and dice.random() < 0.85:
         key = dice.choice(list(value))
         if dice.random() < 0.1:
@@ -102,8 +102,8 @@ def altered(value: Any, dice: random.Random) -> Any:
 
 
 def state() -> tuple[Any, ...]:
-    """What belongs to everybody in the process."""
-    numbers = np.random.get_state()  # noqa: NPY002  whether anybody moved the old generator
+    """The global state of the process."""
+    numbers = np.random.get_state()  # noqa: NPY002  to see whether the old generator was used
     return (
         torch.default_generator.get_state().tolist(),
         torch.get_default_dtype(),
@@ -124,7 +124,7 @@ def files(root: Path) -> set[Path]:
 
 @contextlib.contextmanager
 def harmless(case: object, apart_from: type[BaseException] = AntiadvError) -> Iterator[None]:
-    """What is done here ends in time, in nothing or in an error of ours that says something, and leaves no trace."""
+    """The code in this block must end in time, normally or with an AntiadvError, and change no global state."""
 
     def late(*_: object) -> None:
         raise AssertionError(f"{case} hangs")
@@ -141,4 +141,4 @@ def harmless(case: object, apart_from: type[BaseException] = AntiadvError) -> It
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, old)
-    assert state() == before, f"{case} changed what belongs to everybody"
+    assert state() == before, f"{case} changed global state"

@@ -1,4 +1,4 @@
-"""Small files that ask for much memory: each is refused in one sentence, within a limit on the process's memory."""
+"""Small files that would unpack to much memory: each is refused in one sentence and takes little memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from antiadv.evaluation.cell import COLUMNS, FORMAT
 from antiadv.evaluation.store.files import digest, json_line
 from tests.engine.probes import RECEIPT, cell, record
 
-MEMORY = 2**29  # bytes that reading one of them may add to what the interpreter takes with torch
+MEMORY = 2**29  # bytes that reading one file may add
 
 CELL = cell()
 READ = """
@@ -47,7 +47,7 @@ READERS = {
     "checkpoint": checkpoints.read,
     "card": read_card,
 }
-antiadv.data.load("cifar10:test")  # whatever is imported late is in memory by now
+antiadv.data.load("cifar10:test")  # so that all imports are in memory by now
 found = {}
 for what, (reader, path) in json.loads(sys.stdin.read()).items():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -64,7 +64,7 @@ print(json.dumps(found))
 
 
 def png(width: int, height: int, rows: bytes = b"") -> bytes:
-    """A PNG header of that size; with as many bytes of pixels as are given."""
+    """A PNG file with a header of this size and the given rows of pixels."""
 
     def chunk(kind: bytes, content: bytes) -> bytes:
         return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
@@ -106,7 +106,7 @@ def arrays(folder: Path) -> Path:
 
 
 def claimed_arrays(folder: Path) -> Path:
-    """A header that claims far more than follows."""
+    """A header that claims far more data than follows."""
     with zipfile.ZipFile(folder / "a.npz", "w") as archive:
         archive.writestr("images.npy", npy((2**22, 32, 32, 3)) + bytes(100))
         archive.writestr("labels.npy", npy((2**22,), "<i8"))
@@ -138,20 +138,20 @@ def archive(folder: Path) -> Path:
 
 
 def archive_with_a_long_name(folder: Path) -> Path:
-    """A name of 800 MB, which a reader of tar keeps whole."""
+    """A name of 800 MB, which a tar reader keeps in memory."""
     info = tarfile.TarInfo("././@LongLink")
     info.type = tarfile.GNUTYPE_LONGNAME
     return archive_of(folder, (info, 800 * 2**20), (tarfile.TarInfo("test_batch"), 0))
 
 
 def pickled_batch(folder: Path) -> Path:
-    """A memo number of 2^28, for which a table of 4 GB is made by the unpickler in C."""
+    """A memo number of 2^28, for which the C unpickler would make a table of 4 GB."""
     (folder / "test_batch").write_bytes(b"\x80\x02}r" + struct.pack("<I", 2**28) + b".")
     return folder
 
 
 def nest(folder: Path) -> Path:
-    """A key whose hash is the hash of 2^60 others."""
+    """A key whose hash needs 2^60 hashes."""
     content = b"\x80\x02}K\x01" + b"2\x86" * 60 + b"K\x01s."
     pickle.loads(b"\x80\x02K\x01" + b"2\x86" * 60 + b".")  # it is a pickle
     (folder / "test_batch").write_bytes(content)
@@ -159,7 +159,7 @@ def nest(folder: Path) -> Path:
 
 
 def shard(folder: Path, count: int, queries: bytes = b"") -> Path:
-    """A shard whose digest is right, in the folder of a cell that is described."""
+    """A shard with a correct digest, in the folder of a described cell."""
     path = Store(folder).append(CELL, [record(0)], RECEIPT)
     path.unlink()
     columns = dict.fromkeys(COLUMNS, 0) | {"draws": 1}
@@ -191,7 +191,7 @@ def checkpoint(folder: Path) -> Path:
 
 
 def stretched(folder: Path) -> Path:
-    """One number that says it is a tensor of 40 GB."""
+    """One number that is expanded to a tensor of 40 GB."""
     torch.save({"weight": torch.zeros(1).expand(10**5, 10**5)}, folder / "a.pt")
     return folder / "a.pt"
 
@@ -203,7 +203,7 @@ def card(folder: Path) -> Path:
 
 def long_card(folder: Path) -> Path:
     with (folder / "a.json").open("wb") as file:
-        file.truncate(2**32)  # 4 GB that take no room on the disk
+        file.truncate(2**32)  # a sparse file of 4 GB
     return folder / "a.json"
 
 
@@ -228,7 +228,7 @@ BOMBS = {
 
 
 def test_a_small_file_takes_little_memory(tmp_path: Path):
-    """One process reads them all, since to import torch takes longer than to refuse a file."""
+    """One process reads all files, because importing torch takes longer than refusing a file."""
     asked = {}
     for place, (what, (reader, make)) in enumerate(BOMBS.items()):
         (tmp_path / str(place)).mkdir()

@@ -1,4 +1,4 @@
-"""A store from a stranger: reading it imports, opens and runs nothing that it names."""
+"""A store from an unknown source: reading it imports, opens and runs nothing that it names."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ VERBS = (
 
 
 class Payload:
-    """Unpickled, it leaves a mark."""
+    """Makes a folder when it is unpickled."""
 
     def __reduce__(self) -> tuple[object, ...]:
         return os.mkdir, ("unpickled",)
@@ -71,20 +71,20 @@ class Payload:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Kept images of every model, behind a defence and bare, of a published set and of a file."""
-    here = tmp_path_factory.mktemp("foreign")
-    np.savez(here / "evil.npz", images=np.zeros((4, 32, 32, 3), np.uint8), labels=np.full(4, 3))
-    digests = {"cifar10:test": load("cifar10:test").digest, "arrays:evil.npz": load(f"arrays:{here}/evil.npz").digest}
-    threat, store = read_threat("linf:8/255,access=gradients"), Store(here / "store")
+    """A store with kept images of every model, bare and defended, for a published data set and for a file."""
+    root = tmp_path_factory.mktemp("foreign")
+    np.savez(root / "evil.npz", images=np.zeros((4, 32, 32, 3), np.uint8), labels=np.full(4, 3))
+    digests = {"cifar10:test": load("cifar10:test").digest, "arrays:evil.npz": load(f"arrays:{root}/evil.npz").digest}
+    threat, store = read_threat("linf:8/255,access=gradients"), Store(root / "store")
     for model in MODELS:
         for data, images in digests.items():
             for defence in ("none", "anti_adversary"):
                 cell = Cell(data, images, model, "sha256:" + "0" * 64, defence, "pgd:steps=5", threat, range(4))
                 store.append(cell, [record(i) for i in range(4)], RECEIPT, torch.full((4, 3, 32, 32), 0.5))
-    (here / "evil.py").write_text(EVIL)
-    (here / "evil.pt").write_bytes(pickle.dumps(Payload()))
-    (here / "evil.safetensors").write_bytes(b"")
-    return here
+    (root / "evil.py").write_text(EVIL)
+    (root / "evil.pt").write_bytes(pickle.dumps(Payload()))
+    (root / "evil.safetensors").write_bytes(b"")
+    return root
 
 
 def test_nothing_that_a_store_names_is_imported_opened_or_called(folder: Path):

@@ -1,4 +1,4 @@
-"""Odd command lines, spec texts and library calls: each is done, or refused with an error of ours in one line."""
+"""Random command lines, specs and library calls: each works, or is refused with an AntiadvError in one line."""
 
 from __future__ import annotations
 
@@ -59,19 +59,17 @@ WORDS += ("compact:nobody", "square:p=2", "anti_adversary:steps=0", "a" * 3000, 
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a picture and a store, in which the process is; what is written goes to `out`."""
+    """A folder with a picture and a store; the process runs in its folder `in` and writes to `out`."""
     Image.fromarray(np.zeros((32, 32, 3), np.uint8)).save(tmp_path / "a.png")
     Store(tmp_path / "store").append(cell(), [record(i) for i in range(4)], RECEIPT)
     (tmp_path / "in").mkdir()
     monkeypatch.chdir(tmp_path / "in")
-    monkeypatch.setattr(
-        sys.modules["antiadv.evaluation.plan"], "SAMPLES", 4
-    )  # those of a line whose --samples was left out
+    monkeypatch.setattr(sys.modules["antiadv.evaluation.plan"], "SAMPLES", 4)  # for command lines without --samples
     return tmp_path
 
 
 def twisted(words: list[str], dice: random.Random) -> list[str]:
-    """One to three words changed, left out, repeated or put in; the first stays, that it is some verb."""
+    """The words with one to three changed, removed or inserted. The first, the command, stays."""
     words = list(words)
     for _ in range(dice.choice([1, 1, 2, 3])):
         at = dice.randrange(1, len(words) + 1)
@@ -89,7 +87,7 @@ def twisted(words: list[str], dice: random.Random) -> list[str]:
 
 def test_command_lines(here: Path, capsys: pytest.CaptureFixture[str]):
     before = files(here) - files(here / "out")
-    for seed, dice in seeds(0.5):  # the slowest of all
+    for seed, dice in seeds(0.5):  # the slowest fuzzer
         words = twisted(dice.choice(COMMANDS).format(here=here).split(), dice)
         if "--debug" in words:
             continue
@@ -98,11 +96,14 @@ def test_command_lines(here: Path, capsys: pytest.CaptureFixture[str]):
         said = capsys.readouterr()
         assert code in (0, 2), (seed, words, said.err)
         if code == 2:
-            errors = [line for line in said.err.splitlines() if " samples, " not in line]  # but for the progress
+            errors = [line for line in said.err.splitlines() if " samples, " not in line]  # without progress lines
             assert len(errors) == 1, (seed, words, said.err)
             assert errors[0].startswith("antiadv: "), (seed, words)
         written = {path for path in files(here) if here / "out" not in (path, *path.parents)} - before
-        assert not {p for p in written if here / "in" not in (p, *p.parents)}, (seed, words)  # where the process is
+        assert not {p for p in written if here / "in" not in (p, *p.parents)}, (
+            seed,
+            words,
+        )  # except where the process runs
 
 
 # ---------------------------------------------------------------- spec texts

@@ -1,4 +1,4 @@
-"""Damaged and altered files of every kind: each is read, or refused with an error of ours; nothing else happens."""
+"""Damaged and altered files of every kind: each is read, or refused with an AntiadvError."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def archive(suffix: str) -> bytes:
         return made.write_archive(SMALL, Path(folder) / f"a{suffix}", "cifar-10-batches-py").read_bytes()
 
 
-def beside(name: str, content: bytes) -> Read:
-    """The read of a folder with two arrays, one of them whole."""
+def next_to(name: str, content: bytes) -> Read:
+    """Reads a folder with two arrays; this one is intact."""
 
     def read(path: Path) -> object:
         (path.parent / name).write_bytes(content)
@@ -84,12 +84,12 @@ KINDS: dict[str, tuple[str, Callable[[], bytes], Read]] = {
     "npy images": (
         "x.npy",
         lambda: saved(lambda out: np.save(out, IMAGES)),
-        beside("y.npy", saved(lambda out: np.save(out, LABELS))),
+        next_to("y.npy", saved(lambda out: np.save(out, LABELS))),
     ),
     "npy labels": (
         "y.npy",
         lambda: saved(lambda out: np.save(out, LABELS)),
-        beside("x.npy", saved(lambda out: np.save(out, IMAGES))),
+        next_to("x.npy", saved(lambda out: np.save(out, IMAGES))),
     ),
     "tar": ("a.tar", lambda: archive(".tar"), cifar.find),
     "tar.gz": ("a.tar.gz", lambda: archive(".tar.gz"), cifar.find),
@@ -110,7 +110,7 @@ def test_damaged_files(kind: str, tmp_path: Path):
     assert len(files(tmp_path)) <= 2
 
 
-# ---------------------------------------------------------------- json, whose types may be anything
+# ---------------------------------------------------------------- json, with values of any type
 
 
 def test_altered_cards(tmp_path: Path):
@@ -142,7 +142,7 @@ def test_altered_cards_of_data_sets(tmp_path: Path):
 
 
 def shown(root: Path) -> None:
-    """All that a report makes of a store, but for figures and pages, which take a second each."""
+    """Everything that a report makes from a store, except figures and pages, which take a second each."""
     made = antiadv.report(root)
     assert str(made)
     assert made._repr_html_()
@@ -152,7 +152,7 @@ def shown(root: Path) -> None:
 
 @pytest.fixture
 def store(tmp_path: Path) -> tuple[Path, Path]:
-    """A store of one bare and one defended cell, and the folder of the latter."""
+    """A store with one bare and one defended cell, and the folder of the defended one."""
     for defence in ("none", "anti_adversary"):
         asked = cell(defence=defence)
         rows = [record(i, attacked=i % 4, queries=10 * i, gradients=i) for i in range(8)]
@@ -168,7 +168,7 @@ def test_altered_descriptions_of_cells(store: tuple[Path, Path]):
         said = altered(whole, dice)
         place = folder
         if dice.random() < 0.5 and isinstance(said, dict) and isinstance(said.get("identity"), dict):
-            place = folder.rename(root / key_of(said["identity"]))  # as its writer would have named it
+            place = folder.rename(root / key_of(said["identity"]))  # with the key of the altered identity
         (place / "cell.json").write_text(json.dumps(said))
         with harmless(f"cell.json, seed {seed}"), _quiet():
             shown(root)
@@ -186,7 +186,7 @@ def test_damaged_descriptions_of_cells(store: tuple[Path, Path]):
 
 
 def signed(header: Any, columns: Any) -> bytes:
-    """A shard with the digest that belongs to it, whatever it says."""
+    """A shard with a correct digest, for any header and columns."""
     body = json_line(columns)
     head = {k: v for k, v in header.items() if k != "digest"} if isinstance(header, dict) else header
     if isinstance(head, dict):
@@ -220,7 +220,7 @@ def test_damaged_shards_and_images(store: tuple[Path, Path]):
 
 
 def test_names_of_shards(store: tuple[Path, Path]):
-    """The name alone says which samples are done."""
+    """The name of a shard is enough to know which samples are stored."""
     root, folder = store
     path = next(folder.glob("*.json.xz"))
     asked = cell(defence="anti_adversary")
@@ -239,7 +239,7 @@ def _quiet() -> Any:
     return warnings.catch_warnings(action="ignore")
 
 
-def test_the_dice_are_seeded():
+def test_the_random_numbers_are_seeded():
     once, again = ([damaged(b"0123456789" * 20, dice) for _, dice in seeds()] for _ in range(2))
     assert hashlib.sha256(b"".join(once)).digest() == hashlib.sha256(b"".join(again)).digest()
     assert len({*once}) > len(once) // 2

@@ -1,4 +1,4 @@
-"""Files that are whole and say what cannot be: each is refused with an error of ours."""
+"""Intact files with impossible content: each is refused with an AntiadvError."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from antiadv.models.card import read_card
 
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.DIRTYPE])
-def test_what_is_no_file_in_an_archive_is_not_followed(kind: bytes, tmp_path: Path):
+def test_links_and_special_files_in_an_archive_are_not_followed(kind: bytes, tmp_path: Path):
     link = tarfile.TarInfo("cifar-10-batches-py/test_batch")
     link.type, link.linkname = kind, "/etc/passwd"
     with tarfile.open(tmp_path / "a.tar", "w") as archive:
@@ -30,19 +30,19 @@ def test_what_is_no_file_in_an_archive_is_not_followed(kind: bytes, tmp_path: Pa
 
 
 @pytest.mark.parametrize("label", [2**70, -1, 256, True, 1.5, None, "3"])
-def test_labels_of_a_pickle_that_are_no_classes(label: object, tmp_path: Path):
+def test_impossible_labels_in_a_pickle(label: object, tmp_path: Path):
     (tmp_path / "test_batch").write_bytes(
         pickle.dumps({b"data": np.zeros((1, 3072), np.uint8), b"labels": [label]}, protocol=2)
     )
-    with pytest.raises(BadInput, match="no list of numbers"):
+    with pytest.raises(BadInput, match="numbers"):
         cifar.find(tmp_path)
 
 
 @pytest.mark.parametrize("label", [2**64 - 1, 2**63, 2**40])
-def test_labels_of_arrays_that_are_no_classes(label: int, tmp_path: Path):
+def test_impossible_labels_in_arrays(label: int, tmp_path: Path):
     labels = np.array([label], np.uint64)
     np.savez(tmp_path / "a.npz", images=np.zeros((1, 8, 8, 3), np.uint8), labels=labels)
-    with pytest.raises(BadInput, match="umber the classes"):
+    with pytest.raises(BadInput, match="labels"):
         data.load(f"arrays:{tmp_path}/a.npz")
 
 
@@ -66,27 +66,27 @@ def test_corrupt_pictures_are_one_line(content: bytes, tmp_path: Path, capsys: p
     assert not (tmp_path / "out").exists()
 
 
-def test_a_sparse_tensor_is_no_weight(tmp_path: Path):
+def test_sparse_weights_are_refused(tmp_path: Path):
     torch.save({"weight": torch.eye(3).to_sparse()}, tmp_path / "a.pt")
     with pytest.raises(BadInput):
         checkpoints.read(tmp_path / "a.pt")
 
 
 @pytest.mark.parametrize("content", ["[]", "3", "null", '{"clean": 3}', "[" * 100_000, '{"a":' * 5000, "\ud800"])
-def test_what_is_no_card(content: str, tmp_path: Path):
+def test_a_file_that_is_not_a_card(content: str, tmp_path: Path):
     (tmp_path / "a.json").write_bytes(content.encode(errors="surrogatepass"))
-    with pytest.raises(BadInput, match="not the card of a network"):
+    with pytest.raises(BadInput, match="card"):
         read_card(tmp_path / "a.json")
 
 
 @pytest.mark.parametrize("said", [[], 3, {"format": 1}, "x"])
-def test_what_is_no_card_of_a_data_set(said: object, tmp_path: Path):
+def test_a_file_that_is_not_the_card_of_a_data_set(said: object, tmp_path: Path):
     (tmp_path / "cifar10-test.json").write_text(json.dumps(said))
-    with pytest.raises(BadInput, match="import the set again"):
+    with pytest.raises(BadInput, match="import"):
         data.load(f"cifar10:dir={tmp_path}")
 
 
-def test_a_picture_of_a_sheet_that_is_none(tmp_path: Path):
+def test_a_damaged_sheet_of_pictures(tmp_path: Path):
     (tmp_path / "test_batch.png").write_bytes(io.BytesIO(b"\x89PNG").getvalue())
     (tmp_path / "test_lables.json").write_text("[" * 100_000)
     with pytest.raises(BadInput):

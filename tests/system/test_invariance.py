@@ -1,5 +1,5 @@
-"""How the work is cut changes nothing: batch size, shard size, sample order, stopping and resuming give equal records
-on the toys, exactly; on a real network the same predicted classes but for borderline samples, which are counted."""
+"""Batch size, shard size, order, and stopping and resuming change nothing. On the toys the records are equal; on a real
+network the predicted classes are equal except for borderline samples, which are counted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from antiadv.evaluation.shard import Result
 from tests.engine.probes import MODEL, cell, resources
 from tests.toys import Bands, small_net
 
-SAMPLES = range(300)  # of which 26 are right, and about half of these fall
+SAMPLES = range(300)  # 26 of them are right, and about half of these fall
 ATTACKS = ("pgd:steps=5", "square:steps=30", "transfer:attack=(pgd:steps=5)")
 DEFENCES = ("none", "anti_adversary")
 THREAT = "linf:4/255"
@@ -45,7 +45,7 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], 
 
 
 def test_the_toy_is_worth_comparing_on(unbroken: dict[tuple[str, str], list[Record]]):
-    """Otherwise equal records would say nothing."""
+    """Otherwise equal records would mean nothing."""
     for (attack, _), records in unbroken.items():
         assert [r.sample for r in records] == list(SAMPLES)
         right = [r for r in records if r.clean == r.label]
@@ -96,7 +96,7 @@ class Stopped(Exception):
 
 
 def dies_on(count: int) -> Callable[[Callable[[Job], Result], Iterable[Job]], Iterator[Result]]:
-    """A runner that works until it dies with the count-th job in hand."""
+    """A runner that raises during its count-th job."""
 
     def runner(run: Callable[[Job], Result], jobs: Iterable[Job]) -> Iterator[Result]:
         for number, job in enumerate(jobs, 1):
@@ -109,7 +109,7 @@ def dies_on(count: int) -> Callable[[Callable[[Job], Result], Iterable[Job]], It
 
 
 def backwards(run: Callable[[Job], Result], jobs: Iterable[Job]) -> Iterator[Result]:
-    """A runner whose results come last first."""
+    """A runner that yields its results in reverse order."""
     return iter([run(job) for job in jobs][::-1])
 
 
@@ -118,7 +118,7 @@ def backwards(run: Callable[[Job], Result], jobs: Iterable[Job]) -> Iterator[Res
 
 @pytest.mark.parametrize("defence", ["none", "anti_adversary:steps=1,step_size=0.1+0.1+0.1"])
 def test_where_gradients_are_off(tmp_path: Path, defence: str):
-    """As for a batch in hand: a cell may be made and run by whoever is in inference mode."""
+    """A cell may be made and run in inference mode."""
 
     def records(root: Path) -> list[Record]:
         here = Resources("cpu")
@@ -149,7 +149,7 @@ def test_a_runner_that_dies_loses_only_what_was_not_done(tmp_path: Path):
     again: list[Job] = []
     run(tmp_path, [first, second], shard=10, runner=spy(again))
     assert [(job.cell.attack, job.ids) for job in again] == [("square:steps=30", tuple(range(10, 20)))]
-    assert all(path.read_bytes() == content for path, content in before.items()), "stored files are never touched"
+    assert all(path.read_bytes() == content for path, content in before.items()), "stored files are never changed"
 
 
 def spy(seen: list[Job]) -> Callable[[Callable[[Job], Result], Iterable[Job]], Iterator[Result]]:
@@ -161,7 +161,7 @@ def spy(seen: list[Job]) -> Callable[[Callable[[Job], Result], Iterable[Job]], I
     return runner
 
 
-def test_what_is_done_is_not_done_again(tmp_path: Path):
+def test_stored_samples_are_not_run_again(tmp_path: Path):
     asked_for = [asked("pgd:steps=5", "none", range(20))]
     run(tmp_path, asked_for, shard=10)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
@@ -179,19 +179,17 @@ def test_more_samples_are_a_resume(tmp_path: Path, unbroken):
     assert found == unbroken["pgd:steps=5", "none"]
 
 
-def test_a_cell_that_fails_leaves_the_others_whole(tmp_path: Path):
+def test_a_cell_that_fails_does_not_affect_the_others(tmp_path: Path):
     """The first cell's network is not the one it was planned with."""
     good = asked("pgd:steps=5", "none", range(10))
     strange = cell("pgd:steps=5", range(10), resources=Resources("cpu", models={MODEL: small_net()}))
-    with pytest.raises(
-        Unfinished, match=r"1 of 2 shards could not be done; the others are stored.*planned with weights"
-    ):
+    with pytest.raises(Unfinished, match=r"1 of 2 shards.*weights"):
         run(tmp_path, [strange, good])
     assert len(Store(tmp_path).read(good)) == 10
     assert Store(tmp_path).cells() == [good]
 
 
-def test_progress_tells_what_is_true(tmp_path: Path):
+def test_progress_agrees_with_the_records(tmp_path: Path):
     told: list[Progress] = []
     cells = [asked("pgd:steps=5", "none"), asked("square:steps=30", "none")]
     found = run(tmp_path, cells, shard=100, progress=told.append)
@@ -208,7 +206,7 @@ def test_progress_tells_what_is_true(tmp_path: Path):
     assert told[-1].seconds > 0
 
 
-def test_progress_counts_nobody_fooled_from_outside_the_ball(tmp_path: Path):
+def test_progress_counts_no_success_outside_the_ball(tmp_path: Path):
     def far(run: Callable[[Job], Result], jobs: Iterable[Job]) -> Iterator[Result]:
         for found in map(run, jobs):
             moved = [dataclasses.replace(r, distance=1.0) for r in found.records]
@@ -229,14 +227,14 @@ def test_progress_shows_queries_before_the_first_shard_is_done(tmp_path: Path):
     assert early[-1].queries <= told[-1].overall.queries
 
 
-def test_progress_adds_up_the_shards_in_hand_and_those_of_a_cell_to_it():
-    """As several workers tell of them, in turns, each time all that was asked for a shard so far."""
+def test_progress_adds_up_the_queries_of_running_shards():
+    """Workers report in turns, each time all queries of their shard so far."""
     cells = [asked(attack, "none", range(20)) for attack in ("pgd:steps=5", "square:steps=30")]
     first, second, other = jobs = [Job(cells[0], (0, 1)), Job(cells[0], (2, 3)), Job(cells[1], (0, 1))]
     told: list[Progress] = []
     count = Count(jobs, told.append)
     for job, queries in ((first, 10), (other, 500), (second, 3), (first, 12)):
-        count.asked(job, queries)
+        count.queried(job, queries)
     assert [(p.cell.attack, p.here.queries, p.overall.queries) for p in told] == [
         ("pgd:steps=5", 10, 10),
         ("square:steps=30", 500, 510),
@@ -244,23 +242,23 @@ def test_progress_adds_up_the_shards_in_hand_and_those_of_a_cell_to_it():
         ("pgd:steps=5", 15, 515),
     ]
     count.failed(Failure(other, "why"))
-    assert (told[-1].here.queries, told[-1].overall.queries) == (0, 15), "of what failed nothing is kept"
+    assert (told[-1].here.queries, told[-1].overall.queries) == (0, 15), "queries of a failed shard are not counted"
     assert (told[-1].here.failed, told[-1].here.over, told[-1].overall.over) == (2, True, False)
 
 
-def test_progress_tells_the_seconds_since_the_run_began():
+def test_progress_counts_the_seconds_of_the_run():
     job, told = Job(asked("pgd:steps=5", "none"), (0, 1)), list[Progress]()
     start = time.monotonic()
     count = Count([job], told.append)
     for queries in range(3):
         time.sleep(0.01)
-        count.asked(job, queries)
+        count.queried(job, queries)
     assert 0.03 <= told[-1].seconds <= time.monotonic() - start
     assert told[0].seconds < told[1].seconds < told[2].seconds
 
 
-def test_who_watches_is_told_ten_times_a_second_at_most():
-    """Asked for at each of a thousand requests, on a GPU each would wait for what was asked before."""
+def test_watch_is_called_at_most_ten_times_a_second():
+    """On a GPU each call waits for all requests before it."""
     told: list[int] = []
     work = Work(resources(), watch=lambda job, queries: told.append(queries))
     start = time.monotonic()
@@ -270,7 +268,7 @@ def test_who_watches_is_told_ten_times_a_second_at_most():
 
 
 class Listening(Bands):
-    """Keeps the sizes of what it was asked, and whether in 16 bits."""
+    """Records its batch sizes and whether autocast was on."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -289,17 +287,17 @@ def test_batch_and_precision_are_those_asked_for(tmp_path: Path, precision: str)
     made = cell("square:steps=3", range(40), threat=THREAT, precision=precision, resources=here)
     evaluate([made], tmp_path, batch=7, shard=20, resources=here)
     assert max(size for size, _ in net.asked) == 7
-    assert {short for _, short in net.asked} == {False, precision == "mixed"}, "the judge looks in float32"
+    assert {short for _, short in net.asked} == {False, precision == "mixed"}, "the judge uses float32"
 
 
 # ---------------------------------------------------------------- a real network
 
 
-BORDERLINE = 0.02  # of the samples may change class when the batch changes: kernels are chosen by batch size
+BORDERLINE = 0.02  # share of samples that may change class with the batch size, which selects the kernels
 
 
 def network() -> torch.nn.Module:
-    """A convolutional network, untrained but levelled: all classes occur, and many images are near another one."""
+    """An untrained convolutional network. All classes occur, and many images are near the boundary."""
     net = small_net()
     with torch.no_grad():
         net[-1].bias -= net(IMAGES).mean(0)
@@ -311,7 +309,7 @@ IMAGES = antiadv.data.load("cifar10:test").images(range(250))
 
 @pytest.mark.parametrize("defence", [None, 0.01])
 @pytest.mark.parametrize("attack", ["pgd:steps=5", "square:steps=10", "transfer:attack=(pgd:steps=5)"])
-def test_a_network_gives_the_same_classes_but_for_borderline_samples(attack: str, defence: float | None):
+def test_a_network_gives_the_same_classes_except_for_borderline_samples(attack: str, defence: float | None):
     net, x = network(), IMAGES
     y = net(x).argmax(1)  # its own labels, so that every sample is attacked
     model = net if defence is None else antiadv.AntiAdversary(net, step_size=defence)
@@ -323,14 +321,14 @@ def test_a_network_gives_the_same_classes_but_for_borderline_samples(attack: str
 
     whole = classes(250, ids)
     fell = sum(a != b for a, b, _, _ in whole.values())
-    assert 25 < fell < 225, "a mixture, or the comparison says nothing"
+    assert 25 < fell < 225, "otherwise the comparison means nothing"
     for cut in (classes(7, ids), classes(64, order)):
         borderline = sum(whole[i] != cut[i] for i in whole)
         assert borderline <= BORDERLINE * len(whole)
 
 
 @pytest.mark.parametrize("defence", DEFENCES)
-def test_shards_of_a_network_give_the_same_classes_but_for_borderline_samples(tmp_path: Path, defence: str):
+def test_shards_of_a_network_give_the_same_classes_except_for_borderline_samples(tmp_path: Path, defence: str):
     here = Resources("cpu", models={"toys:net": network()})
     asked_for = cell("pgd:steps=5", range(250), model="toys:net", defence=defence, threat="linf:2/255", resources=here)
     found = []

@@ -1,4 +1,4 @@
-"""Names from a stranger's store, wherever they are shown: no control codes, HTML or formulas. The store keeps them."""
+"""Names in a store from an unknown source are shown without control codes, HTML or formulas. The store keeps them."""
 
 from __future__ import annotations
 
@@ -35,25 +35,25 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def obeyed(text: str) -> list[str]:
-    """The characters that a terminal would obey; a line may end."""
+def control_codes(text: str) -> list[str]:
+    """The characters that a terminal would act on, except line ends."""
     return [c for line in text.split("\n") for c in line if printable(c) != c]
 
 
-def test_the_store_says_them_as_they_are(store: Path):
+def test_the_store_keeps_the_names(store: Path):
     stripped = {name.strip() for name in NAMES}
     assert {cell.model for cell in Store(store).cells()} == stripped
 
 
-def test_the_terminal_obeys_none(store: Path, capsys: pytest.CaptureFixture[str]):
+def test_the_terminal_gets_no_control_codes(store: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["report", "--store", str(store)]) == 0
     said = capsys.readouterr()
-    assert obeyed(said.out + said.err) == []
+    assert control_codes(said.out + said.err) == []
     assert "\\x1b]0;owned\\x07" in said.out
     assert not [line for line in said.out.splitlines() if line.startswith("y: 100.0 % robust")]
     assert main(["report", "--store", str(store), "--json"]) == 0
     said = capsys.readouterr()
-    assert obeyed(said.out + said.err) == []
+    assert control_codes(said.out + said.err) == []
     assert CODES.strip() in {row["model"] for row in json.loads(said.out)["rows"]}
 
 
@@ -66,14 +66,14 @@ def test_an_error_that_names_them_is_one_line(tmp_path: Path, capsys: pytest.Cap
     assert main(["report", "--store", str(tmp_path)]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1
-    assert obeyed(error) == []
+    assert control_codes(error) == []
 
 
 def test_files_hold_no_html_and_no_formula(store: Path, tmp_path: Path):
     out = tmp_path / "out"
     assert main(["report", "--store", str(store), "--out", str(out)]) == 0
     texts = {path.name: path.read_text() for path in out.rglob("*") if path.suffix in (".md", ".html", ".tex", ".csv")}
-    assert not {name: obeyed(text) for name, text in texts.items() if obeyed(text)}
+    assert not {name: control_codes(text) for name, text in texts.items() if control_codes(text)}
     for mark in ("<script>alert", "<img src=x", "](http://evil", "](javascript"):
         assert mark not in texts["report.md"]
         assert mark not in texts["report.html"] or mark.startswith("]")
@@ -86,7 +86,7 @@ def test_files_hold_no_html_and_no_formula(store: Path, tmp_path: Path):
 
 
 def _dashed(cell: str) -> bool:
-    """A text that begins with a minus; a number may."""
+    """Whether a text begins with a minus and is not a number."""
     try:
         float(cell)
     except ValueError:
@@ -96,5 +96,5 @@ def _dashed(cell: str) -> bool:
 
 def test_python_shows_no_html(store: Path):
     made = antiadv.report(store)
-    assert obeyed(str(made)) == []
+    assert control_codes(str(made)) == []
     assert "<script>" not in str(made) + made._repr_html_()

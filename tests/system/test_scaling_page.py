@@ -1,4 +1,4 @@
-"""The numbers of docs/scaling.md are those of the stored run, and its arithmetic is right."""
+"""docs/scaling.md has the numbers of the stored benchmark, and its arithmetic is right."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ ROWS = {
 @pytest.mark.parametrize("what", ROWS)
 def test_a_cost_is_that_of_the_stored_run(what: str):
     (row,) = [line for line in PAGE.splitlines() if what in line and line.endswith(("| passes |", "| bytes |"))]
-    said = row.split(" | ")[1]
+    shown = row.split(" | ")[1]
     value = ROWS[what]
-    assert said == (f"{value:,.0f}" if value >= 100 else f"{value:.2g}")
+    assert shown == (f"{value:,.0f}" if value >= 100 else f"{value:.2g}")
 
 
 def test_the_run_is_of_a_million_records():

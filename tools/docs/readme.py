@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from antiadv import paper
@@ -16,7 +17,7 @@ NETWORKS = (  # docs/reproduction.md has all networks
 )
 NOTE = """\
 In per cent, without → with the layer (K = 2, α = 0.15), Linf 8/255, on n test images. Gains are in points, with 95 %
-intervals, and with the paper's gain in round brackets. Searched in tf32 or half, judged in float32.
+intervals, and with the paper's gain in round brackets. Searched in {precisions}, judged in float32.
 """
 
 
@@ -29,4 +30,5 @@ def short(headline: str) -> str:
     """Return the rows of `NETWORKS`, with a note. A headline without a table, as of an empty store, stays as it is."""
     head, *rows = [line for line in headline.splitlines() if line.startswith("|")] or [""]
     chosen = [row for row in rows if row.startswith("| ---") or row.split("`")[1] in NETWORKS]
-    return "\n".join([head, *chosen, "", NOTE]) if head else headline
+    precisions = re.findall(r"(\w+) \(\d+\)", headline.splitlines()[-1])
+    return "\n".join([head, *chosen, "", NOTE.format(precisions=" or ".join(precisions))]) if head else headline

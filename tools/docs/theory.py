@@ -1,4 +1,4 @@
-"""docs/theory.md: what the paper proves, with numbers computed exactly on losses for which everything is known."""
+"""docs/theory.md: what the paper proves, with exact numbers from losses for which everything is known."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from tools.docs.markdown import render, table
 
 
 def page(root: Path) -> str:
-    found = list(theory.experiments())
+    experiments = list(theory.experiments())
     points = [
         {
             "c": f"{p.c:g}",
             "G(c)": f"{p.factor:.6f}",
-            "enough": f"{p.enough:.2f}",
-            "needed": f"{p.needed}",
-            "honest": f"{p.honest}",
+            "bound K_g": f"{p.enough:.2f}",
+            "steps in the proof": f"{p.needed}",
+            "steps in the system": f"{p.in_system}",
         }
         for p in theory.black_box.points()
     ]
@@ -25,11 +25,11 @@ def page(root: Path) -> str:
             "name": e.name,
             "result": e.result,
             "the paper says": e.says,
-            "tried on": e.where,
+            "tested on": e.where,
             "found": e.found,
             "holds": e.verdict,
         }
-        for e in found
+        for e in experiments
     ]
-    numbers = {e.name: dict(e.numbers) for e in found}
+    numbers = {e.name: dict(e.numbers) for e in experiments}
     return render("theory", points=table(points), rows=table(rows), c=0.5, **numbers)

@@ -1,4 +1,4 @@
-"""`antiadv reproduce`: run what is missing of a table or figure of the paper, and show ours beside the paper's."""
+"""`antiadv reproduce`: run the missing cells of the paper's tables, and show our numbers next to the paper's."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from antiadv.cli import options, show
 from antiadv.core.errors import BadInput
 
 if TYPE_CHECKING:
-    from antiadv.evaluation import Cell, Store
-    from antiadv.paper.fill import Filled
-    from antiadv.paper.todo import Missing
+    from antiadv.evaluation import Cell, Resources, Store
+    from antiadv.paper.filled_table import FilledTable
+    from antiadv.paper.missing_cells import Missing
+    from antiadv.paper.table_layout import CellRequest
 
 KEY = "ours [95 % interval] (the paper's); gains against the bare network, on the same samples"
 
@@ -23,12 +24,12 @@ KEY = "ours [95 % interval] (the paper's); gains against the bare network, on th
 def command(
     names: Annotated[list[str], typer.Argument(help="table-1 … table-6, figure-3, figure-4, figure-5, text; or all.")],
     samples: Annotated[
-        int | None, typer.Option("--samples", min=1, help="So many for each cell, in place of the table's own number.")
+        int | None, typer.Option("--samples", min=1, help="Samples of each cell, instead of the table's own number.")
     ] = None,
     networks: options.Networks = "zoo",
     directory: Annotated[
         Path | None,
-        typer.Option("--dir", "--data", help="Where imported data sets are kept, and resnet50.pt or resnet50-v1.pt."),
+        typer.Option("--dir", "--data", help="The folder of imported data sets, and of resnet50.pt or resnet50-v1.pt."),
     ] = None,
     compiled: options.Compiled = False,
     precision: options.Precision = "float32",
@@ -38,82 +39,92 @@ def command(
     store: options.StoreFolder = Path("results"),
     device: options.Device = None,
     listed: Annotated[
-        bool, typer.Option("--list", help="Show the cells and what is stored of them; run none.")
+        bool, typer.Option("--list", help="Run nothing. Show the cells and how much of each is stored.")
     ] = False,
     json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Run what is missing of the paper's tables and figures, and show our numbers beside the paper's.
+    """Run the missing cells of the paper's tables and figures, and show our numbers next to the paper's.
 
-    It resumes, and what is whole in any precision is not run again in another.
+    A stopped run continues. A cell that is complete in any precision is not run again in another.
     """
     from antiadv import paper
     from antiadv.evaluation import Resources, Store, evaluate, parse_runner
-    from antiadv.paper.fill import words
-    from antiadv.paper.networks import Source
-    from antiadv.paper.todo import as_stored, in_order, passes, resolve
+    from antiadv.paper.missing_cells import as_stored, in_order, resolve
+
+    experiments = list(paper.EXPERIMENTS) if names == ["all"] else list(dict.fromkeys(names))
+    source = paper.Source(networks, None if directory is None else str(directory))
+    requests = in_order({name: paper.find(name).layout(source, samples) for name in experiments})
+    run, resources, facts = parse_runner(runner), Resources(device, compiled=compiled), Store(store)
+    possible, missing = resolve(requests, precision, resources)
+    cells = [as_stored(cell, facts) for cell in possible]
+    if listed:
+        _list(cells, missing, facts, requests, json)
+        return
+    _check(cells, missing, facts, resources, precision, runner)
+    with show.progress(quiet=json) as tell:
+        evaluate(cells, facts, shard=shard, batch=batch, runner=run, resources=resources, progress=tell)
+    tables = {name: paper.filled(name, facts, samples, networks, source.directory) for name in experiments}
+    if json:
+        show.print_json({"store": str(store), "experiments": values(tables), "missing": _reasons(missing)})
+    else:
+        print_filled(tables)
+        _print_missing(missing)
+
+
+def _check(
+    cells: Sequence[Cell], missing: Sequence[Missing], facts: Store, resources: Resources, precision: str, runner: str
+) -> None:
+    """Stop before anything is run if no cell can be run, or not in this precision on this device."""
     from antiadv.reporting.wording import count
 
-    asked = list(paper.EXPERIMENTS) if names == ["all"] else list(dict.fromkeys(names))
-    source = Source(networks, None if directory is None else str(directory))
-    layouts = {name: paper.find(name).layout(source, samples) for name in asked}
-    carry_out, resources, facts = parse_runner(runner), Resources(device, compiled=compiled), Store(store)
-    asks = in_order(layouts)
-    asked_for, missing = resolve(asks, precision, resources)
-    cells = [as_stored(cell, facts) for cell in asked_for]
-    if listed:
-        cost = {ask.words: ask.samples * passes(ask) for ask in asks}
-        _list(cells, missing, facts, [cost[words(cell)] for cell in cells], json)
-        return
     if not cells:
         raise BadInput(f"none of the {count(len(missing), 'cell')} can be run here: {missing[0].why}")
     if any(set(cell.samples) - facts.done(cell) for cell in cells):
         options.check_here(resources, precision, runner)
-    with show.progress(quiet=json) as tell:
-        evaluate(cells, facts, shard=shard, batch=batch, runner=carry_out, resources=resources, progress=tell)
-    found = {name: paper.filled(name, facts, samples, networks, source.directory) for name in asked}
-    if json:
-        show.print_json({"store": str(store), "experiments": values(found), "missing": _reasons(missing)})
-    else:
-        print_filled(found)
-        _say_missing(missing)
 
 
-def print_filled(found: dict[str, Filled]) -> None:
-    """Each table with its title, and below it what must be said of it, with every cell that is not stored."""
+def print_filled(tables: dict[str, FilledTable]) -> None:
+    """Print each table with its title and notes, and name every cell that is not stored."""
     from antiadv.reporting.render.terminal import table_for_terminal
 
     console = show.out()
-    for filled in found.values():
+    for filled in tables.values():
         table = filled.table()
         console.print(f"{table.title}: {KEY}", soft_wrap=True)
         console.print(table_for_terminal(table, folded=True))
         for sentence in table.sentences:
             console.print(sentence, soft_wrap=True)
-        for what, asks in (("not stored", filled.missing), ("fewer samples than asked for", filled.short)):
-            for ask in asks:
-                console.print(f"{what}: {ask}", soft_wrap=True)
+        for text, requests in (("not stored", filled.missing), ("fewer samples than needed", filled.short)):
+            for request in requests:
+                console.print(f"{text}: {request}", soft_wrap=True)
         console.print()
 
 
-def values(found: dict[str, Filled]) -> dict[str, Any]:
-    """The same as plain values."""
+def values(tables: dict[str, FilledTable]) -> dict[str, Any]:
+    """The tables as plain values, for JSON."""
     return {
         name: {**filled.json(), "missing": list(map(str, filled.missing)), "short": list(map(str, filled.short))}
-        for name, filled in found.items()
+        for name, filled in tables.items()
     }
 
 
-def _list(cells: Sequence[Cell], missing: Sequence[Missing], facts: Store, costs: Sequence[float], json: bool) -> None:
-    """A line per cell: what is stored of it, about what it costs, and the command that makes it alone."""
+def _list(
+    cells: Sequence[Cell], missing: Sequence[Missing], facts: Store, requests: Sequence[CellRequest], json: bool
+) -> None:
+    """Print a line per cell: how much is stored, what it costs at most, and the command that runs it alone."""
+    from antiadv.paper.cost import passes
+    from antiadv.paper.store_index import names_of
+
+    costs = {request.names: request.samples * passes(request) for request in requests}
     lines = [
         {
             "stored": len(facts.done(cell) & set(cell.samples)),
             "samples": len(cell.samples),
-            "passes": round(cost),
+            "passes": round(costs[names_of(cell)]),
             "command": cell.command,
         }
-        for cell, cost in zip(cells, costs, strict=True)
+        for cell in cells
     ]
     if json:
         show.print_json({"cells": lines, "missing": _reasons(missing)})
@@ -121,15 +132,14 @@ def _list(cells: Sequence[Cell], missing: Sequence[Missing], facts: Store, costs
     head = ("stored", "passes at most", "command")
     texts = [(f"{c['stored']} of {c['samples']}", f"{c['passes']:.1e}", str(c["command"])) for c in lines]
     show.print_table(head, texts)
-    _say_missing(missing)
+    _print_missing(missing)
 
 
 def _reasons(missing: Sequence[Missing]) -> list[dict[str, str]]:
-    return [{"cell": str(m.ask), "why": m.why} for m in missing]
+    return [{"cell": str(m.request), "why": m.why} for m in missing]
 
 
-def _say_missing(missing: Sequence[Missing]) -> None:
-
+def _print_missing(missing: Sequence[Missing]) -> None:
     from antiadv.reporting.wording import count
 
     for why, n in Counter(m.why for m in missing).items():

@@ -12,6 +12,8 @@ device and read later, so that no attack waits for them.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -21,24 +23,31 @@ NOTES_KEPT = 1024  # before they are added up
 
 
 class _Notes:
-    """How often something was true for each row: noted on the device, and added up on the host when asked for."""
+    """The largest magnitude of each answer: noted on the device, and read on the host when a count is asked for.
+
+    Comparing it there costs an attack one operation per answer: zero means a zero gradient, and NaN or infinity means
+    an unsound answer.
+    """
 
     def __init__(self, samples: int) -> None:
-        self._counts = torch.zeros(samples, dtype=torch.int64)
-        self._noted: list[tuple[Tensor, Tensor]] = []  # rows on the host, and whether it was true, on the device
+        self.zeros = torch.zeros(samples, dtype=torch.int64)
+        self.unsound = torch.zeros(samples, dtype=torch.int64)
+        self._noted: list[tuple[Tensor, Tensor]] = []  # rows on the host, and magnitudes on the device
 
-    def add(self, rows: Tensor, true: Tensor) -> None:
-        self._noted.append((rows, true))
+    def add(self, rows: Tensor, sizes: Tensor) -> None:
+        self._noted.append((rows, sizes))
         if len(self._noted) >= NOTES_KEPT:
-            self.counts()
+            self.read()
 
-    def counts(self) -> Tensor:
+    def read(self) -> _Notes:
         if self._noted:
-            true = torch.cat([t for _, t in self._noted]).cpu()  # the only wait for the device
-            rows = torch.cat([r for r, _ in self._noted])
-            self._counts += torch.bincount(rows[true], minlength=len(self._counts))
+            sizes = torch.cat([t for _, t in self._noted]).cpu()  # the only wait for the device
+            rows = torch.cat([r.repeat_interleave(len(t) // max(1, len(r))) for r, t in self._noted])
+            samples = len(self.zeros)
+            self.zeros += torch.bincount(rows[sizes == 0], minlength=samples)
+            self.unsound += torch.bincount(rows[~(sizes < math.inf)], minlength=samples)
             self._noted.clear()
-        return self._counts
+        return self
 
 
 class Ledger:
@@ -53,27 +62,30 @@ class Ledger:
         self.queries = torch.zeros(samples, dtype=torch.int64)
         self.gradients = torch.zeros(samples, dtype=torch.int64)
         self.checks = torch.zeros(samples, dtype=torch.int64)
-        self._zeros, self._unsound = _Notes(samples), _Notes(samples)
+        self._scores, self._gradients = _Notes(samples), _Notes(samples)
 
     @property
     def zeros(self) -> Tensor:
-        return self._zeros.counts()
+        return self._gradients.read().zeros
 
     @property
     def unsound(self) -> Tensor:
-        return self._unsound.counts()
+        return self._scores.read().unsound + self._gradients.read().unsound
 
-    def note_zeros(self, rows: Tensor, still: Tensor) -> None:
-        """Note for which rows the gradient was zero (`still`)."""
-        self._zeros.add(rows, still)
+    def note_scores(self, rows: Tensor, sizes: Tensor) -> None:
+        """Note the largest magnitude of each answer, for any number of answers per row."""
+        self._scores.add(rows, sizes)
+        self._tell_parent(rows, sizes)
 
-    def note_unsound(self, rows: Tensor, unsound: Tensor) -> None:
-        """Note for which rows the answer had NaN or infinity."""
-        if self._above is None:
-            self._unsound.add(rows, unsound)
-        else:
+    def note_gradients(self, rows: Tensor, sizes: Tensor) -> None:
+        """The same for gradients."""
+        self._gradients.add(rows, sizes)
+        self._tell_parent(rows, sizes)
+
+    def _tell_parent(self, rows: Tensor, sizes: Tensor) -> None:
+        if self._above is not None:
             parent, its_rows = self._above
-            parent.note_unsound(its_rows[rows], unsound)
+            parent.note_scores(its_rows[rows], sizes)
 
     def replace(self, rows: Tensor, other: Ledger) -> None:
         """Take these rows from another ledger of the same samples."""

@@ -222,15 +222,9 @@ class Oracle:
 
         A gradient with NaN leads to images with NaN, so it counts as much as a score with NaN.
         """
-        self._ledger.note_unsound(self._rows, self._any_unsound(largest(s) < math.inf))
+        self._ledger.note_scores(self._rows, largest(s))
         if g is not None:
-            size = largest(g)
-            self._ledger.note_unsound(self._rows, self._any_unsound(size < math.inf))
-            self._ledger.note_zeros(self._rows.repeat_interleave(len(g) // len(self)), size == 0)
-
-    def _any_unsound(self, sound: Tensor) -> Tensor:
-        """Whether any answer of each sample is not finite."""
-        return ~(sound if len(sound) == len(self) else sound.view(len(self), -1).all(1))
+            self._ledger.note_gradients(self._rows, largest(g))
 
     def _need(self, need: Access) -> None:
         if self.threat.access < need:

@@ -99,8 +99,9 @@ def attack(
     `queries` is the budget per sample, `access` the access level (by default the one that the attack needs). With
     `targeted`, y holds the classes to reach. `ids` are the numbers of the samples, which key their random numbers (by
     default 0, 1, …). `batch` images pass through the network at once. The search runs in `precision` (`tf32` is faster
-    on a GPU, `mixed` on any device), with the network `compiled` if asked, which takes about half a minute. The judge
-    uses float32 and the network as it is. It asks a randomised defence `looks` times; the majority counts.
+    on a GPU, `mixed` on any device). With `compiled`, the network is compiled first, which takes half a minute or so
+    each network. The judge uses float32 and the network as it is. It asks a randomised defence `looks` times, and the
+    majority counts.
 
     If the classifier raises, `Interrupted` is raised. It holds the images found so far and the `Outcome` of the samples
     that are broken already.

@@ -1,13 +1,10 @@
-"""Experiments: which cells to run and what to make of them. They stand above the report and below the command line.
+"""The reproduction of the paper: its tables, figures, claims and theory. Only the command line, tools and tests use it.
 
-    EXPERIMENTS                   a module for every table and figure of the paper: its cells, its layout, its numbers
-    layout("table-3")             lines and columns, each naming the cells it is computed from
-    cells("table-3")              those of them that can be run here
-    missing("table-3")            those that cannot, and why
-    filled("table-3", store)      the numbers that a store holds, beside the paper's
-    headline(store)               the few of them that matter most, as Markdown; `page(store)` is all of it, in words
-
-None of this needs the command line's packages.
+EXPERIMENTS                   one module for every table and figure: its cells, its layout, the paper's numbers
+layout("table-3")             its rows and columns, and the cells that each number needs
+cells("table-3")              the cells that can be run here
+filled("table-3", store)      the numbers that a store holds, next to the paper's
+headline(store)               the most important numbers, as Markdown
 """
 
 from __future__ import annotations
@@ -23,25 +20,26 @@ from antiadv.paper import (
     figure_3,
     figure_4,
     figure_5,
+    numbers_in_text,
     table_1,
     table_2,
     table_3,
     table_4,
     table_5,
     table_6,
-    text,
 )
-from antiadv.paper.fill import Filled, StoreIndex, fill
-from antiadv.paper.layout import Layout
+from antiadv.paper.filled_table import FilledTable, fill
+from antiadv.paper.headline import headline
+from antiadv.paper.missing_cells import resolve
 from antiadv.paper.networks import Source
-from antiadv.paper.page import headline, page
-from antiadv.paper.todo import Missing, resolve
+from antiadv.paper.store_index import StoreIndex
+from antiadv.paper.table_layout import Layout
 
-__all__ = ["EXPERIMENTS", "Source", "cells", "filled", "find", "headline", "layout", "missing", "page"]
+__all__ = ["EXPERIMENTS", "Source", "cells", "filled", "find", "headline", "layout"]
 
 
 class Experiment(Protocol):
-    """What a module here has."""
+    """What the module of a table or figure provides."""
 
     TITLE: str
     SAMPLES: int
@@ -59,7 +57,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "figure-3": figure_3,
     "figure-4": figure_4,
     "figure-5": figure_5,
-    "text": text,
+    "text": numbers_in_text,
 }
 
 
@@ -70,7 +68,7 @@ def find(name: str) -> Experiment:
 
 
 def layout(name: str, samples: int | None = None, networks: str = "zoo", data: str | None = None) -> Layout:
-    """`samples` in place of the table's own numbers; `data` is the folder of imported data sets."""
+    """The layout of a table. `samples` replaces the table's own number; `data` is the folder of imported data sets."""
     return find(name).layout(Source(networks, data), samples)
 
 
@@ -83,24 +81,12 @@ def cells(
     resources: Resources | None = None,
 ) -> list[Cell]:
     """The cells of a table that can be run here, in the order of its lines."""
-    return resolve(layout(name, samples, networks, data).asks, precision, resources)[0]
-
-
-def missing(
-    name: str,
-    samples: int | None = None,
-    networks: str = "zoo",
-    precision: str = "float32",
-    data: str | None = None,
-    resources: Resources | None = None,
-) -> list[Missing]:
-    """What of a table cannot be run here, and why."""
-    return resolve(layout(name, samples, networks, data).asks, precision, resources)[1]
+    return resolve(layout(name, samples, networks, data).requests, precision, resources)[0]
 
 
 def filled(
     name: str, store: Store | str | Path, samples: int | None = None, networks: str = "zoo", data: str | None = None
-) -> Filled:
-    """What a store holds of a table, and what is missing there; nothing is run."""
-    shelf = StoreIndex(store if isinstance(store, Store) else Store(store))
-    return fill(layout(name, samples, networks, data), shelf)
+) -> FilledTable:
+    """The numbers that a store holds for a table, and what is missing. Nothing is run."""
+    index = StoreIndex(store if isinstance(store, Store) else Store(store))
+    return fill(layout(name, samples, networks, data), index)

@@ -1,12 +1,13 @@
 """The paper's claims, each with a rule that stored numbers pass or fail.
 
-    claims(shelf, source)   →  Claim: what the paper says, the rule, and a Check for every line that speaks to it
+    claims(index, source)   →  a Claim each: what the paper says, the rule, and a Check for every line that tests it
 
-A check is a difference on the same samples with its interval, and whether it passes. A claim holds if every check
-passes, does not hold if none does, holds partly otherwise, and is not measured yet if there is no check. While some
-checks cannot be made for want of stored cells, it holds or does not hold *so far*; a check on fewer samples than the
-table asks for says on how many. A rule with a bar (15 points) looks at the value, one without at the interval: a gain
-must be above zero beyond chance. A check is settled where the interval leaves no doubt on which side of the bar it is.
+A check is a difference on the same samples, with its interval. A rule with a bar (15 points) uses the value. A rule
+without one uses the whole interval: the gain must be above zero beyond chance. A check is *settled* if its whole
+interval is on one side of the bar.
+
+A claim holds if every check passes, does not hold if none does, and holds partly otherwise. It holds *so far* while
+some checks have no stored cells. A check with fewer samples than its table needs says how many it has.
 """
 
 from __future__ import annotations
@@ -14,43 +15,44 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import chain, pairwise, product
+from itertools import pairwise, product
 
 from antiadv import defences
 from antiadv.paper import figure_3, figure_4, figure_5, table_1, table_2, table_3, table_5, table_6
-from antiadv.paper.behind import setting
-from antiadv.paper.fill import StoreIndex, compare, labels
-from antiadv.paper.layout import Column, Layout, Line
+from antiadv.paper.filled_table import compare, gain, labels
+from antiadv.paper.layer_against_noise import comparisons
 from antiadv.paper.networks import Source
-from antiadv.paper.noise import races
+from antiadv.paper.steps_too_far import defended_lines, setting
+from antiadv.paper.store_index import StoreIndex
+from antiadv.paper.table_layout import Column, Layout, Line
 from antiadv.reporting.measures import Difference
 
 
 @dataclass(frozen=True)
 class Bar:
-    """Where a difference must lie; `whole`: with all of its interval."""
+    """The range in which a difference must lie: its value, or with `interval` its whole interval."""
 
     least: float
     most: float = math.inf
-    whole: bool = False
+    interval: bool = False
 
     def passes(self, d: Difference) -> bool:
-        return self._holds(d) if self.whole else self.least <= d.value <= self.most
+        return self._holds_interval(d) if self.interval else self.least <= d.value <= self.most
 
     def settles(self, d: Difference) -> bool:
-        return self._holds(d) or d.high < self.least or d.low > self.most
+        return self._holds_interval(d) or d.high < self.least or d.low > self.most
 
-    def _holds(self, d: Difference) -> bool:
+    def _holds_interval(self, d: Difference) -> bool:
         return self.least < d.low and d.high <= self.most
 
 
-ABOVE_ZERO = Bar(0.0, whole=True)
+ABOVE_ZERO = Bar(0.0, interval=True)
 Rule = Callable[[Line], Bar]
 
 
 @dataclass(frozen=True)
 class Check:
-    """One line's word on a claim, of so many samples asked for; `found` is None where its cells are not stored."""
+    """A claim tested on one line. `found` is None if its cells are not stored; the table needs `samples` samples."""
 
     line: str
     found: Difference | None
@@ -63,23 +65,25 @@ class Check:
 
     @property
     def settled(self) -> bool:
-        """Passed or failed with its whole interval, not by its value alone."""
+        """Whether the whole interval passes or fails, not only the value."""
         return self.found is not None and self.bar.settles(self.found)
 
     def __str__(self) -> str:
         if self.found is None:
             return self.line
-        few = f" (n = {self.found.n})" if self.found.n < self.samples else ""
-        return f"{self.line} {points(self.found)}{few}"
+        fewer = f" (n = {self.found.n})" if self.found.n < self.samples else ""
+        return f"{self.line} {points(self.found)}{fewer}"
 
 
 @dataclass(frozen=True)
 class Claim:
+    """`why` explains the checks that fail, with the best explanation that was tested."""
+
     name: str
     paper: str
     rule: str
     checks: tuple[Check, ...]
-    why: str = ""  # the best explanation that was tested, for the checks that fail
+    why: str = ""
 
     @property
     def measured(self) -> list[Check]:
@@ -87,7 +91,7 @@ class Claim:
 
     @property
     def settled(self) -> int:
-        """Of how many checks the interval, too, says what the verdict does."""
+        """How many checks are settled."""
         return sum(check.settled for check in self.measured)
 
     @property
@@ -106,86 +110,125 @@ def points(d: Difference) -> str:
     return f"{100 * d.value:+.1f} [{100 * d.low:+.1f}, {100 * d.high:+.1f}]"
 
 
-def claims(shelf: StoreIndex, source: Source | None = None) -> list[Claim]:
-    """All eight, in the order in which the paper makes them."""
+def claims(index: StoreIndex, source: Source | None = None) -> list[Claim]:
+    """The eight claims, in the order of the paper."""
     source = Source() if source is None else source
-    nominal, asked, white = (table.layout(source) for table in (table_1, table_2, table_3))
-    alphas, steps, more = (figure.layout(source) for figure in (figure_3, figure_4, figure_5))
-    bounded = (white, *(table.layout(source) for table in (table_5, table_6)), alphas, steps, more)
-    return [
-        Claim(
-            "Clean accuracy is kept",
-            "The layer costs no clean accuracy (table 3: at most 0.04 points on CIFAR-10, 0.95 on CIFAR-100).",
-            "Table 3: the change is at most 0.2 points either way on CIFAR-10, 1 on CIFAR-100.",
-            _checks(shelf, _of(white, "clean"), lambda line: _within(0.002 if _small(line) else 0.01)),
-        ),
-        Claim(
-            "Gains under black-box attacks",
-            "The layer gains accuracy under Bandits, NES and Square, on nominal and on robust networks.",
-            "Tables 1 and 2: every gain is above zero, its interval included.",
-            _checks(
-                shelf,
-                (*_of(nominal, "Bandits", "NES", label="+ Anti-Adv"), *_of(asked, "Bandits", "NES", "Square")),
-                lambda line: ABOVE_ZERO,
-            ),
-        ),
-        Claim(
-            "Gains under AutoAttack",
-            "Under AutoAttack the layer gains 19 points on CIFAR-10 and 11 on CIFAR-100, on average.",
-            "Table 3: the gain is at least 15 points on CIFAR-10, 8 on CIFAR-100.",
-            _checks(shelf, _of(white, "AA"), lambda line: Bar(0.15 if _small(line) else 0.08)),
-            "Steps that go too far cost a network its gain where f bends most: had g always f's label, it would be "
-            "what *behind the gains* has in its last column but one.",
-        ),
-        Claim(
-            "Better than small noise (SND)",
-            "The layer outperforms SND across attacks, budgets and data sets.",
-            "Table 1: the layer's accuracy minus that of SND is above zero, its interval included; in the attacker's "
-            "counting, where one wrong answer is enough (one look), and in the judge's, by majority.",
-            tuple(_against_noise(shelf, nominal)),
-            "An attack on noise ends at the first wrong answer, which may have been luck: looked at ten times, most of "
-            "those images are right again on CIFAR-10, about half of them on ResNet-50. So noise seems weak to who "
-            "counts one look, and strong to who counts most. "
-            "On ResNet-50 the layer's own step goes too far: had g always f's label, it would do no worse than noise "
-            "against NES by one look (*beside small noise*).",
-        ),
-        Claim(
-            "A gain for every α",
-            "Whatever α of the set, the layer gains under AutoAttack.",
-            "Figure 3: every gain under AutoAttack is above zero, its interval included.",
-            _checks(shelf, _of(alphas, "AA"), lambda line: ABOVE_ZERO),
-        ),
-        Claim(
-            "Ten points for every α",
-            "Whatever α of the set, that gain is at least 10 points.",
-            "Figure 3: the gain under AutoAttack is at least 10 points.",
-            _checks(shelf, _of(alphas, "AA"), lambda line: Bar(0.10)),
-            "The gain follows how much surer g is than f (*behind the gains*); the shortest steps raise that least.",
-        ),
-        Claim(
-            "Larger K, larger gain",
-            "The more steps, the larger the gain; K = 3 is the best of 1, 2, 3.",
-            "Figures 4 and 5: accuracy under AutoAttack with K + 1 steps minus that with K is above zero, its interval "
-            "included.",
-            tuple(_step_by_step(shelf, (*steps.lines, *more.lines))),
-            "From K = 3 on, what still falls, mostly falls to squares that cross f's own boundary, which no K moves: g "
-            "grows surer, and the column of Square does not rise any more.",
-        ),
-        Claim(
-            "The bare network bounds it from below",
-            "Against an adaptive attacker, g is at least as robust as f.",
-            "Tables 3, 5 and 6 and the figures: in the worst case of AutoAttack and the adaptive attack, the gain is "
-            "within 1 point of zero. (Below −1 the bound fails; above +1 the attack was too weak, or the layer is "
-            "worth something.)",
-            _checks(shelf, _once(_of(table, "adaptive") for table in bounded), lambda line: _within(0.01)),
-            "The bound takes g's label for f's. A step that goes too far leaves the class that f gives x, g errs where "
-            "f is right, and an attacker has a second way in (*behind the gains*).",
-        ),
-    ]
+    return [make(index, source) for make in CLAIMS]
 
 
-def _small(line: Line) -> bool:
-    """Of ten classes: the paper's two data sets have bars of their own."""
+# ---------------------------------------------------------------- the eight claims
+
+
+def clean_accuracy(index: StoreIndex, source: Source) -> Claim:
+    columns = _columns(table_3.layout(source), "clean")
+    return Claim(
+        "Clean accuracy is kept",
+        "The layer costs no clean accuracy (table 3: at most 0.04 points on CIFAR-10, 0.95 on CIFAR-100).",
+        "Table 3: clean accuracy changes by at most 0.2 points on CIFAR-10, 1 on CIFAR-100.",
+        _checks(index, columns, lambda line: _within(0.002 if _is_cifar10(line) else 0.01)),
+    )
+
+
+def black_box_gains(index: StoreIndex, source: Source) -> Claim:
+    nominal = _columns(table_1.layout(source), "Bandits", "NES", label="+ Anti-Adv")
+    robust = _columns(table_2.layout(source), "Bandits", "NES", "Square")
+    return Claim(
+        "Gains under black-box attacks",
+        "The layer gains accuracy under Bandits, NES and Square, on nominal and on robust networks.",
+        "Tables 1 and 2: the whole interval of every gain is above zero.",
+        _checks(index, (*nominal, *robust), lambda line: ABOVE_ZERO),
+    )
+
+
+def auto_attack_gains(index: StoreIndex, source: Source) -> Claim:
+    columns = _columns(table_3.layout(source), "AA")
+    return Claim(
+        "Gains under AutoAttack",
+        "Under AutoAttack the layer gains 19 points on CIFAR-10 and 11 on CIFAR-100, on average.",
+        "Table 3: the gain is at least 15 points on CIFAR-10, 8 on CIFAR-100.",
+        _checks(index, columns, lambda line: Bar(0.15 if _is_cifar10(line) else 0.08)),
+        "Steps that go too far cost a network part of its gain. The column “AA gain, f's label” of the table on steps "
+        "that go too far shows the gain without them.",
+    )
+
+
+def better_than_noise(index: StoreIndex, source: Source) -> Claim:
+    return Claim(
+        "Better than small noise (SND)",
+        "The layer outperforms SND across attacks, budgets and data sets.",
+        "Table 1: the whole interval of the layer's accuracy minus that of SND is above zero. It is counted in two "
+        "ways: one wrong prediction breaks a sample (first error), or the judge's majority decides (majority).",
+        tuple(_against_noise(index, table_1.layout(source))),
+        "An attack on noise stops at the first wrong prediction, which may be chance. Of ten predictions for such an "
+        "image, most are right again for most images on CIFAR-10, and for about half of them on ResNet-50. So noise "
+        "looks weak if the first error counts, and strong if the majority counts. On ResNet-50 the layer's own step "
+        "goes too far: if g always kept f's label, it would be no worse than noise against NES by first error.",
+    )
+
+
+def gain_for_every_alpha(index: StoreIndex, source: Source) -> Claim:
+    return Claim(
+        "A gain for every α",
+        "The layer gains under AutoAttack for every α of the set.",
+        "Figure 3: the whole interval of every gain under AutoAttack is above zero.",
+        _checks(index, _columns(figure_3.layout(source), "AA"), lambda line: ABOVE_ZERO),
+    )
+
+
+def ten_points_for_every_alpha(index: StoreIndex, source: Source) -> Claim:
+    return Claim(
+        "Ten points for every α",
+        "That gain is at least 10 points for every α of the set.",
+        "Figure 3: the gain under AutoAttack is at least 10 points.",
+        _checks(index, _columns(figure_3.layout(source), "AA"), lambda line: Bar(0.10)),
+        "The gain follows how much more confident g is than f. The shortest steps raise confidence least.",
+    )
+
+
+def larger_k(index: StoreIndex, source: Source) -> Claim:
+    lines = (*figure_4.layout(source).lines, *figure_5.layout(source).lines)
+    return Claim(
+        "Larger K, larger gain",
+        "The more steps, the larger the gain; K = 3 is the best of 1, 2, 3.",
+        "Figures 4 and 5: the whole interval of the accuracy under AutoAttack with K + 1 steps minus that with K is "
+        "above zero.",
+        tuple(_step_by_step(index, lines)),
+        "From K = 3 on, Square breaks most of the samples that are still broken, with images that f itself gets "
+        "wrong. No K helps against these: g becomes more confident, and the Square column does not rise.",
+    )
+
+
+def lower_bound(index: StoreIndex, source: Source) -> Claim:
+    tables = (table_3, table_5, table_6, figure_3, figure_4, figure_5)
+    lines = defended_lines(table.layout(source) for table in tables)
+    columns = [(replace(line, label=setting(line.defence)), line.column("adaptive")) for line in lines]
+    return Claim(
+        "The bare network bounds it from below",
+        "Against an adaptive attacker, g is at least as robust as f.",
+        "Tables 3, 5 and 6 and the figures: in the worst case of AutoAttack and the adaptive attack, the gain is "
+        "within 1 point of zero. (Below −1 the bound fails; above +1 the attack is too weak, or the layer helps.)",
+        _checks(index, columns, lambda line: _within(0.01)),
+        "The bound assumes that g keeps f's label. A step that goes too far leaves f's class: g is wrong where f is "
+        "right, and an attacker can use that.",
+    )
+
+
+CLAIMS = (
+    clean_accuracy,
+    black_box_gains,
+    auto_attack_gains,
+    better_than_noise,
+    gain_for_every_alpha,
+    ten_points_for_every_alpha,
+    larger_k,
+    lower_bound,
+)
+
+
+# ---------------------------------------------------------------- checks
+
+
+def _is_cifar10(line: Line) -> bool:
     return labels(line)[0] == "cifar10"
 
 
@@ -193,30 +236,19 @@ def _within(bar: float) -> Bar:
     return Bar(-bar, bar)
 
 
-def _of(layout: Layout, *headings: str, label: str | None = None) -> Iterator[tuple[Line, Column]]:
-    """The defended lines, and of each the columns whose headings begin so, as gains."""
+def _columns(layout: Layout, *headings: str, label: str | None = None) -> Iterator[tuple[Line, Column]]:
+    """Pairs of a defended line and one of its columns whose heading starts like this."""
     for line in layout.lines:
         if line.defence != defences.BARE and label in (None, line.label):
             for column in line.columns:
                 if column.heading.startswith(headings) and "gain" not in column.measure:
-                    yield line, column.as_gain
+                    yield line, column
 
 
-def _once(found: Iterable[Iterable[tuple[Line, Column]]]) -> Iterator[tuple[Line, Column]]:
-    """Each network behind each defence, in the first of these tables that has it, by K and α."""
-    seen = set()
-    for line, column in chain.from_iterable(found):
-        if (line.network.name, line.defence) not in seen:
-            seen.add((line.network.name, line.defence))
-            yield replace(line, label=setting(line.defence)), column
-
-
-def _checks(shelf: StoreIndex, asked: Iterable[tuple[Line, Column]], rule: Rule) -> tuple[Check, ...]:
-    found = []
-    for line, column in asked:
-        gain = compare(shelf, line.against(column), line.asks(column), column)
-        found.append(Check(_name(line, column), gain, rule(line), line.samples))
-    return tuple(found)
+def _checks(index: StoreIndex, columns: Iterable[tuple[Line, Column]], rule: Rule) -> tuple[Check, ...]:
+    return tuple(
+        Check(_name(line, column), gain(index, line, column), rule(line), line.samples) for line, column in columns
+    )
 
 
 def _name(line: Line, column: Column) -> str:
@@ -224,19 +256,20 @@ def _name(line: Line, column: Column) -> str:
     return f"{line.network.name}{setting}, {column.heading}"
 
 
-def _against_noise(shelf: StoreIndex, nominal: Layout) -> Iterator[Check]:
-    for (snd, layer, column), one_look in product(races(nominal), (True, False)):
-        same = replace(column, one_look=one_look)
-        d = compare(shelf, snd.asks(same), layer.asks(same), same)
-        counted = "one look" if one_look else "majority"
-        yield Check(f"{_name(layer, column)}, {counted}", d, ABOVE_ZERO, layer.samples)
+def _against_noise(index: StoreIndex, nominal: Layout) -> Iterator[Check]:
+    """The layer minus SND, counted in both ways."""
+    for (snd, layer, column), first_error in product(comparisons(nominal), (True, False)):
+        counted = replace(column, first_error=first_error)
+        better = compare(index, snd.requests(counted), layer.requests(counted), counted)
+        name = f"{_name(layer, column)}, {'first error' if first_error else 'majority'}"
+        yield Check(name, better, ABOVE_ZERO, layer.samples)
 
 
-def _step_by_step(shelf: StoreIndex, lines: Iterable[Line]) -> Iterator[Check]:
-    """Each K against the one before, once."""
+def _step_by_step(index: StoreIndex, lines: Iterable[Line]) -> Iterator[Check]:
+    """Each K minus the K before it, once."""
     by_steps = {line.label: line for line in lines if line.defence != defences.BARE}
     for fewer, more in pairwise(sorted(by_steps)):
-        one, other = by_steps[fewer], by_steps[more]
-        column = next(c for c in other.columns if c.heading == "AA")
-        d = compare(shelf, one.asks(column), other.asks(column), column)
-        yield Check(f"{other.network.name}, {fewer} to {more}", d, ABOVE_ZERO, other.samples)
+        before, after = by_steps[fewer], by_steps[more]
+        column = after.column("AA")
+        better = compare(index, before.requests(column), after.requests(column), column)
+        yield Check(f"{after.network.name}, {fewer} to {more}", better, ABOVE_ZERO, after.samples)

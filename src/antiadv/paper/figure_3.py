@@ -1,13 +1,13 @@
-"""Figure 3: AWP on CIFAR-10 behind the layer with K = 2 and every α of the paper's set, under Square and AutoAttack.
+"""Figure 3: AWP on CIFAR-10 with the layer, K = 2 and every α of the paper's set, under Square and AutoAttack.
 
-The paper's curves stand in an image alone; known are the dashed lines (AWP bare) and, from tables 2 and 3, α = 0.15.
+The paper has its curves in an image only. Known are the dashed lines (AWP bare) and α = 0.15, from tables 2 and 3.
 """
 
 from __future__ import annotations
 
-from antiadv.paper.layout import Layout
 from antiadv.paper.networks import Source, compact
-from antiadv.paper.rows import ablation, layer, pair
+from antiadv.paper.settings import layer, white_box, with_and_without
+from antiadv.paper.table_layout import Layout
 
 TITLE = "Figure 3: the step size α (AWP, K = 2)"
 SAMPLES = 500
@@ -17,10 +17,12 @@ PAPER = {
     "": {"clean": 88.25, "Square": 66.18, "AA": 60.53},
     "α = 0.15": {"clean": 88.25, "Square": 80.7, "AA": 79.21, "AA gain": 18.68},
 }
-NOTES = ("Of the other α the paper says that clean accuracy stays as it is and that the gain is at least 10 points.",)
+NOTES = ("For the other α the paper says that clean accuracy does not change and that the gain is at least 10 points.",)
 
 
 def layout(source: Source, samples: int | None = None) -> Layout:
     network = compact(source, "cifar10", "awp")
     labels = {f"α = {alpha}": layer(network, 2, alpha) for alpha in ALPHAS}
-    return Layout(TITLE, tuple(pair(network, ablation(), labels, samples or SAMPLES, PAPER)), NOTES)
+    return Layout(
+        TITLE, tuple(with_and_without(network, white_box("Square"), labels, samples or SAMPLES, PAPER)), NOTES
+    )

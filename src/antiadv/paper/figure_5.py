@@ -1,13 +1,13 @@
-"""Figure 5 (appendix): AWP on CIFAR-10 behind the layer with α = 0.15 and K = 2, 3, 4, 5, under AutoAttack.
+"""Figure 5 (appendix): AWP on CIFAR-10 with the layer, α = 0.15 and K = 2, 3, 4, 5, under AutoAttack.
 
-The paper's bars stand in an image alone; K = 2 is in tables 2 and 3.
+The paper has its bars in an image only. K = 2 is in tables 2 and 3.
 """
 
 from __future__ import annotations
 
-from antiadv.paper.layout import Layout
 from antiadv.paper.networks import Source, compact
-from antiadv.paper.rows import ablation, layer, pair
+from antiadv.paper.settings import layer, white_box, with_and_without
+from antiadv.paper.table_layout import Layout
 
 TITLE = "Figure 5: more steps (AWP, α = 0.15)"
 SAMPLES = 500
@@ -23,4 +23,6 @@ NOTES = ("The paper says that the gain grows with K.",)
 def layout(source: Source, samples: int | None = None) -> Layout:
     network = compact(source, "cifar10", "awp")
     labels = {f"K = {k}": layer(network, k) for k in STEPS}
-    return Layout(TITLE, tuple(pair(network, ablation(), labels, samples or SAMPLES, PAPER)), NOTES)
+    return Layout(
+        TITLE, tuple(with_and_without(network, white_box("Square"), labels, samples or SAMPLES, PAPER)), NOTES
+    )

@@ -1,13 +1,12 @@
-"""The networks in the rows of the paper's tables: which of ours, or of the authors', stands for each of its methods.
+"""The networks in the rows of the paper's tables: which network of the zoo, or of the authors, represents each method.
 
     of_method(zoo, "cifar10", "trades")  →  [compact:trades, wrn16-4:trades]      the project's own, smallest first
     of_method(official, …)               →  [wrn34-10:trades,path=DIR/…]          the authors' checkpoints, in DIR
 
-A row whose network or images are not at hand is kept, with the sentence that says what to do: a table shows what is
-missing, and never shrinks to what is there.
+A network whose file or images are missing keeps its row. `Network.absent` says what to do about it.
 
-Units: the authors' layer steps behind the normalisation, ours in pixels. Of their networks ImageNet-Pre and AT-AWP on
-CIFAR-100 normalise, so there α becomes α·std, channel by channel (`unit`). On the zoo α is in pixels throughout.
+Units: the authors' layer steps after the normalisation, ours in pixels. Two of their networks normalise, ImageNet-Pre
+and AT-AWP on CIFAR-100. For these α becomes α·std of each channel (`unit`). On the zoo α is always in pixels.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ SUFFIXES = (".pt", ".pth", ".pth.tar", ".safetensors")
 
 @dataclass(frozen=True)
 class Network:
-    """`model` and `data` are what a cell calls them; `absent` says what is missing, and is empty where nothing is."""
+    """`model` and `data` are specs. `absent` is empty, or says what is missing and what to do."""
 
     title: str
     size: Size
@@ -48,20 +47,20 @@ class Network:
 
     @property
     def name(self) -> str:
-        """As a table shows it: without where the file lies."""
+        """The model spec without the path of its file."""
         return models.canonical(self.model)
 
 
 @dataclass(frozen=True)
 class Published:
-    """One of the authors' files: how `models` calls it, what they named it, and its α in pixels."""
+    """A checkpoint of the authors: its model spec, the name of their file, and α = 1 in pixels."""
 
     model: str
     file: str
     unit: tuple[float, ...] = (1.0,)
 
 
-# std of the input: 2x − 1 halves pixels; CIFAR-100's as AT-AWP normalises
+# units: ImageNet-Pre computes 2x − 1, so its std is 0.5; AT-AWP normalises by the std of CIFAR-100
 OFFICIAL = {
     ("cifar10", "standard"): Published("resnet18:standard", "resnet18"),
     ("cifar10", "trades"): Published("wrn34-10:trades", "model_cifar_wrn"),
@@ -89,50 +88,54 @@ class Source:
         if name == "zoo" and not folder:
             return None
         if name != "official" or not folder:
-            raise BadSpec(f"networks are zoo, or official:DIR for the authors' checkpoints; found {self.networks!r}.")
+            raise BadSpec(
+                f"networks must be zoo, or official:DIR for the authors' checkpoints; found {self.networks!r}."
+            )
         if not Path(folder).expanduser().is_dir():
-            raise BadInput(f"{folder} is no folder; say official:DIR where DIR holds the authors' checkpoints.")
+            raise BadInput(f"{folder} is not a folder. Give official:DIR, where DIR holds the authors' checkpoints.")
         return Path(folder).expanduser()
 
     def data(self, name: str) -> str:
-        """The text of a data set, with its folder where one was named."""
+        """The spec of a data set, with the folder if one was given."""
         return name if self.directory is None else f"{name}:dir={spec.show(self.directory)}"
 
 
 def of_method(source: Source, data: str, method: str) -> list[Network]:
-    """The networks that stand for a method: one of each size."""
+    """The networks that represent a training method, one of each size."""
     folder, where, title = source.official, source.data(data), TITLES[method]
     if folder is not None:
         return [_official(folder, data, method, where)]
     cifar100 = ",data=cifar100" if data == "cifar100" else ""
-    found = [_of_zoo(title, "compact", f"compact:{method}{cifar100}", where)]
+    networks = [_of_zoo(title, "compact", f"compact:{method}{cifar100}", where)]
     if data == "cifar10" and method in LARGER:
-        found.append(_of_zoo(title, "larger", f"{LARGER[method]}:{method}", where))
-    return found
+        networks.append(_of_zoo(title, "larger", f"{LARGER[method]}:{method}", where))
+    return networks
 
 
 def compact(source: Source, data: str, method: str) -> Network:
-    """The smallest of them, for the tables that need one network in many settings."""
+    """The smallest network of a method, for tables that show one network in many settings."""
     return of_method(source, data, method)[0]
 
 
 def imagenet(source: Source) -> Network:
-    """ResNet-50, which nobody may ship: from the official folder, or the one of the data sets."""
+    """ResNet-50 on ImageNet. Its weights are not in the package; they are read from the official or the data folder."""
     folder = source.official or (None if source.directory is None else Path(source.directory).expanduser())
     where = source.data("nips2017")
     for variant, stem in (("v1", "resnet50-v1"), ("v1", "resnet50_v1"), ("v1.5", "resnet50")):
         if folder is not None and (path := _file(folder, stem)) is not None:
             return Network("nominal", "larger", f"resnet50:{variant},path={spec.show(str(path))}", where)
     absent = (
-        f"there is no ResNet-50 in {folder or 'a data directory'}; put resnet50.pt (torchvision's layout) or "
-        "resnet50-v1.pt (stride on the first convolution) there and name the folder with --dir."
+        f"there is no ResNet-50 in {folder or 'a data directory'}. Put resnet50.pt (torchvision's layout) or "
+        "resnet50-v1.pt (stride on the first convolution) there, and name the folder with --dir."
     )
     return Network("nominal", "larger", "resnet50:v1", where, absent=absent)
 
 
 def _of_zoo(title: str, size: Size, model: str, data: str) -> Network:
-    at_hand = {models.canonical(card.spec) for card in models.cards()}
-    absent = "" if models.canonical(model) in at_hand else f"{model} is not in the zoo yet; train it, see docs/zoo.md."
+    available = {models.canonical(card.spec) for card in models.cards()}
+    absent = (
+        "" if models.canonical(model) in available else f"{model} is not in the zoo yet. Train it as docs/zoo.md says."
+    )
     return Network(title, size, model, data, absent=absent)
 
 
@@ -144,7 +147,7 @@ def _official(folder: Path, data: str, method: str, where: str) -> Network:
     own = f"{data}-{method}"
     path = _file(folder, own) or _file(folder, known.file)
     if path is None:
-        absent = f"{folder} holds neither {own}.pt nor {known.file}.pt; put the authors' checkpoint of {title} there."
+        absent = f"{folder} holds neither {own}.pt nor {known.file}.pt. Put the authors' checkpoint of {title} there."
         return Network(title, "official", known.model, where, known.unit, absent)
     return Network(title, "official", f"{known.model},path={spec.show(str(path))}", where, known.unit)
 

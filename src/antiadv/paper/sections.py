@@ -16,11 +16,12 @@ from pathlib import Path
 from antiadv import defences
 from antiadv import paper as experiments
 from antiadv.evaluation.store import Store
-from antiadv.paper import behind, noise
+from antiadv.paper import layer_against_noise, steps_too_far
+from antiadv.paper.agreement import agreement
 from antiadv.paper.claims import Claim, claims
-from antiadv.paper.fill import Filled, StoreIndex, fill
+from antiadv.paper.filled_table import FilledTable, fill
 from antiadv.paper.networks import Source
-from antiadv.paper.page import agreement
+from antiadv.paper.store_index import StoreIndex
 from antiadv.reporting.document import Claimed, Section, Shown
 from antiadv.reporting.figures import Figure, Panel, Series
 from antiadv.reporting.select import searched
@@ -63,7 +64,7 @@ def claims_sentence(checked: Sequence[Claim]) -> Iterator[str]:
         yield f"Of the paper's {len(checked)} claims {join(parts)}."
 
 
-def _absent(asked: dict[str, Filled]) -> Iterator[str]:
+def _absent(asked: dict[str, FilledTable]) -> Iterator[str]:
     nothing = [f"`{name}`" for name, filled in asked.items() if not filled.used]
     if nothing:
         yield f"Nothing is stored of {join(nothing)}; `antiadv reproduce NAME` runs it."
@@ -83,7 +84,7 @@ def _claimed(claim: Claim) -> Claimed:
     return Claimed(*told, passed, failed, missing, claim.settled, why)
 
 
-def _shown(name: str, filled: Filled) -> Shown:
+def _shown(name: str, filled: FilledTable) -> Shown:
     table = filled.table(name)
     table = replace(table, sentences=(*agreement(filled), *table.sentences))
     keys = tuple(cell.key for cell in filled.used)
@@ -92,13 +93,13 @@ def _shown(name: str, filled: Filled) -> Shown:
 
 def _explaining(index: StoreIndex, source: Source) -> Iterator[Shown]:
     """Tables that explain claims. They are made of cells of the other tables."""
-    for part in (behind, noise):
+    for part in (steps_too_far, layer_against_noise):
         table, used = part.table(index, source)
         if table.lines:
             yield Shown(table, "antiadv report", tuple(cell.key for cell in used))
 
 
-def _ablations(tables: dict[str, Filled]) -> Iterator[Figure]:
+def _ablations(tables: dict[str, FilledTable]) -> Iterator[Figure]:
     """The paper's figures: accuracy against α, and against K."""
     drawn = {name: filled for name, filled in tables.items() if name.startswith("figure-")}
     panels = [panel for filled in drawn.values() if (panel := _ablation(filled)) is not None]
@@ -113,7 +114,7 @@ def _ablations(tables: dict[str, Filled]) -> Iterator[Figure]:
         yield Figure("ablations", title, caption, tuple(panels), (*cells,))
 
 
-def _ablation(filled: Filled) -> Panel | None:
+def _ablation(filled: FilledTable) -> Panel | None:
     """The settings in the order of the paper, at equal distances: its two smallest α all but touch."""
     lines = list(zip(filled.layout.lines, filled.numbers, strict=True))
     bare = next((numbers for line, numbers in lines if line.defence == defences.BARE), {})

@@ -1,10 +1,10 @@
-"""Table 2: robust networks, bare and behind the layer (K = 2, α = 0.15), under black-box attacks."""
+"""Table 2: robust networks without and with the layer (K = 2, α = 0.15), under black-box attacks."""
 
 from __future__ import annotations
 
-from antiadv.paper.layout import Layout
-from antiadv.paper.networks import Source, of_method
-from antiadv.paper.rows import clean, layer, pair, under, worst
+from antiadv.paper.networks import Source
+from antiadv.paper.settings import clean, lines_of_methods, under, worst
+from antiadv.paper.table_layout import Layout
 
 TITLE = "Table 2: robust networks under black-box attacks"
 SAMPLES = 500
@@ -20,31 +20,14 @@ PAPER = {
     ("cifar100", "awp"): ((59.4, 39.8, 47.3, 34.7), (59.4, 57.7, 53.8, 46.4)),
 }
 NOTES = (
-    "Neither ε nor the budget of NES and Bandits is stated in the paper; 0.031 and 10,000 queries here. Square: 8/255 "
-    "and 5,000 queries, as in AutoAttack.",
-    "The paper's two Square numbers of TRADES equal its AutoAttack numbers in table 3, and were probably copied from "
-    "there.",
+    "The paper states neither ε nor the budget of NES and Bandits. Here they are 0.031 and 10,000 queries. Square has "
+    "8/255 and 5,000 queries, as in AutoAttack.",
+    "The paper's two Square numbers of TRADES equal its AutoAttack numbers in table 3. They were probably copied.",
     "Adaptive: the worst case of Square and of the attack that knows the defence, both at 8/255.",
 )
 
 
 def layout(source: Source, samples: int | None = None) -> Layout:
-    columns = (
-        clean("Square"),
-        under("Bandits"),
-        under("NES"),
-        under("Square"),
-        *worst("adaptive", "Square", "adaptive"),
-    )
-    lines = [
-        line
-        for (data, method), numbers in PAPER.items()
-        for network in of_method(source, data, method)
-        for line in pair(network, columns, {"+ Anti-Adv": layer(network)}, samples or SAMPLES, _said(numbers))
-    ]
-    return Layout(TITLE, tuple(lines), NOTES)
-
-
-def _said(numbers: tuple[tuple[float, ...], ...]) -> dict[str, dict[str, float]]:
-    bare, defended = (dict(zip(HEADINGS, of, strict=True)) for of in numbers)
-    return {"": bare, "+ Anti-Adv": defended}
+    single = under("Bandits"), under("NES"), under("Square")
+    columns = (clean("Square"), *single, *worst("adaptive", "Square", "adaptive"))
+    return Layout(TITLE, lines_of_methods(source, HEADINGS, PAPER, columns, samples or SAMPLES), NOTES)

@@ -1,10 +1,10 @@
-"""Table 6 (appendix): the cheapest layer, K = 1, with two step sizes on CIFAR-100, under AutoAttack."""
+"""Table 6 (appendix): the layer with one step (K = 1) and two step sizes on CIFAR-100, under AutoAttack."""
 
 from __future__ import annotations
 
 from antiadv.paper import table_5
-from antiadv.paper.layout import Layout
 from antiadv.paper.networks import Source
+from antiadv.paper.table_layout import Layout
 
 TITLE = "Table 6: one step (K = 1) on CIFAR-100"
 SAMPLES = 500
@@ -23,8 +23,8 @@ PAPER = {
     ),
 }
 NOTES = (
-    "The authors' networks here normalise their input and their layer steps behind that, so their α of 0.15 is about "
-    "0.075 (ImageNet-Pre) and 0.04 (AWP) in pixels; on the zoo α is in pixels.",
+    "The authors' networks in this table normalise their input, and their layer steps after that. So their α of 0.15 "
+    "is about 0.075 (ImageNet-Pre) and 0.04 (AWP) in pixels. On the zoo α is in pixels.",
 )
 
 

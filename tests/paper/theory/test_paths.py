@@ -17,7 +17,16 @@ from antiadv.core.draws import Draws
 from antiadv.core.ledger import Ledger
 from antiadv.core.oracle import Oracle
 from antiadv.core.threat import Access, Threat
-from antiadv.paper.theory.composition import added, ascended, ascended_seen, expected, first_below, picks, seen, track
+from antiadv.paper.theory.composition import (
+    expected,
+    first_below,
+    picks,
+    proof_ascent,
+    proof_step,
+    system_ascent,
+    system_step,
+    track,
+)
 from antiadv.paper.theory.landscapes import Hill, Landscape, Sigmoids, Valley
 from antiadv.paper.theory.proposition_1 import Loss, lowest, simba, stp
 
@@ -30,9 +39,9 @@ class Waves(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        dice = torch.Generator().manual_seed(3)
-        self.a = torch.randn((30, N), generator=dice, dtype=torch.float64)
-        self.b = torch.rand(30, generator=dice, dtype=torch.float64)
+        generator = torch.Generator().manual_seed(3)
+        self.a = torch.randn((30, N), generator=generator, dtype=torch.float64)
+        self.b = torch.rand(30, generator=generator, dtype=torch.float64)
         self.eval()
 
     def forward(self, x: Tensor) -> Tensor:
@@ -125,7 +134,7 @@ def test_picks_are_binomial(n: int, k: int) -> None:
     assert torch.allclose(last, torch.from_numpy(exact), rtol=1e-11, atol=1e-300)
 
 
-@pytest.mark.parametrize("rule", [added, seen])
+@pytest.mark.parametrize("rule", [proof_step, system_step])
 @pytest.mark.parametrize("land", [Sigmoids(), Hill(), Valley()], ids=str)
 def test_expectations_are_averages_over_all_orders(rule: object, land: Landscape) -> None:
     """Every order of 5 draws from 3 coordinates, walked in three dimensions: 243 paths."""
@@ -156,7 +165,7 @@ def test_first_below() -> None:
 @pytest.mark.parametrize("c", [1.0, 0.5, 0.25, 0.0, -0.5, -3.0])
 def test_added_to_the_iterate_the_layer_shortens_the_step(c: float) -> None:
     d = torch.tensor([0.5], dtype=torch.float64)
-    path = track(lambda x: added(Sigmoids().loss, x, d, c), 0.1, 20)
+    path = track(lambda x: proof_step(Sigmoids().loss, x, d, c), 0.1, 20)
     assert torch.allclose(path, 0.1 + 0.5 * c * torch.arange(21, dtype=torch.float64), rtol=1e-12, atol=1e-12)
 
 
@@ -168,22 +177,22 @@ def test_seen_through_the_layer_the_path_is_that_on_f(c: float) -> None:
     def loss(x: Tensor) -> Tensor:
         return Sigmoids().loss(sign * x)
 
-    dice = torch.Generator().manual_seed(0)
-    q = torch.eye(6, dtype=torch.float64)[torch.randint(6, (80,), generator=dice)]
+    generator = torch.Generator().manual_seed(0)
+    q = torch.eye(6, dtype=torch.float64)[torch.randint(6, (80,), generator=generator)]
     bare = stp(loss, torch.zeros(6, dtype=torch.float64), 0.5 * q, 1.0)
     x = bare[0]
     for before, after, e in zip(bare, bare[1:], q, strict=False):
         assert torch.equal(x, before)
-        x = seen(loss, x, 0.5 * e, c)
+        x = system_step(loss, x, 0.5 * e, c)
         assert torch.equal(x, after)
-        assert not torch.equal(added(loss, before, 0.5 * e, c), after), "and not what the proof has"
+        assert not torch.equal(proof_step(loss, before, 0.5 * e, c), after), "and not what the proof has"
 
 
 def test_where_the_loss_is_not_monotone_the_layer_can_turn_the_attacker() -> None:
     """In a bowl from 0.2 with ε = 0.5, ε_g = 0.6: 0.2, 0.7 and −0.3 look like 0.2, 0.1 and 0.3 from the floor."""
     x, d = torch.tensor([0.2], dtype=torch.float64), torch.tensor([0.5], dtype=torch.float64)
-    assert float(seen(Valley().loss, x, d, 1.0)) == pytest.approx(0.7)
-    assert float(seen(Valley().loss, x, d, -0.2)) == pytest.approx(-0.3)
+    assert float(system_step(Valley().loss, x, d, 1.0)) == pytest.approx(0.7)
+    assert float(system_step(Valley().loss, x, d, -0.2)) == pytest.approx(-0.3)
 
 
 @pytest.mark.parametrize("step_size", [0.002, 0.01, 0.05])
@@ -204,11 +213,11 @@ def test_the_real_layer_leaves_the_path_of_the_librarys_simba(step_size: float) 
 def test_honest_steps_on_parabolas(x: float, share: float, c: float) -> None:
     at, down = torch.tensor([x], dtype=torch.float64), (1 - c) * share
     if abs(x * (1 - down)) <= 1:
-        found = float(ascended_seen(Valley(2.0), at, share, c))
+        found = float(system_ascent(Valley(2.0), at, share, c))
         assert found == pytest.approx((1 + share * (1 - down)) * x, abs=1e-12)
-    assert float(ascended_seen(Hill(2.0), at, share, c)) == pytest.approx((1 - share * (1 + down)) * x, abs=1e-12)
-    assert float(ascended(Hill(2.0), at, share, c)) == pytest.approx((1 - c * share) * x, abs=1e-12)
-    assert float(ascended(Valley(2.0), at, share, c)) == pytest.approx((1 + c * share) * x, abs=1e-12)
+    assert float(system_ascent(Hill(2.0), at, share, c)) == pytest.approx((1 - share * (1 + down)) * x, abs=1e-12)
+    assert float(proof_ascent(Hill(2.0), at, share, c)) == pytest.approx((1 - c * share) * x, abs=1e-12)
+    assert float(proof_ascent(Valley(2.0), at, share, c)) == pytest.approx((1 + c * share) * x, abs=1e-12)
 
 
 @settings(deadline=None)
@@ -216,5 +225,5 @@ def test_honest_steps_on_parabolas(x: float, share: float, c: float) -> None:
 def test_descent_cannot_raise_the_loss_up_to_twice_the_step(x: float, share: float, c: float) -> None:
     for land in (Sigmoids(), Hill(), Valley()):
         at = torch.tensor([x], dtype=torch.float64)
-        change = float(land.loss(ascended(land, at, share, c)) - land.loss(at))
+        change = float(land.loss(proof_ascent(land, at, share, c)) - land.loss(at))
         assert change <= 1e-15 or abs(c) * share > 2

@@ -1,11 +1,11 @@
-"""The paper's theory: each result a function with its assumptions checked, and experiments that try it exactly.
+"""The paper's theory: a function for each result, which checks its assumptions, and experiments that compute exactly.
 
-    proposition_1 · corollary_1 · theorem_1     SimBA: STP, its bound, and what the layer makes of it
-    theorem_2 · theorem_3                       gradient ascent: its bound, and what the layer makes of it
-    composition                                 what the proofs let the attacker do, and what it does
-    experiments()                               a statement of the paper, what is computed, and whether it holds
+    proposition_1 · corollary_1 · theorem_1     SimBA: its equality with STP, its bound, and the bound with the layer
+    theorem_2 · theorem_3                       gradient ascent: its bound, and the bound with the layer
+    composition                                 the attack of the proofs, and the attack on the real layer
+    experiments()                               statements of the paper, what we computed, and whether they hold
 
->>> from antiadv import theory
+>>> from antiadv.paper import theory
 >>> [e.name for e in theory.experiments() if not e.holds and e.result == "Corollary 1"]
 []
 """
@@ -23,6 +23,6 @@ __all__ = ["BlackBox", "Experiment", "WhiteBox", "experiments"]
 
 
 def experiments() -> Iterator[Experiment]:
-    """All of them, SimBA first, in the order of the paper."""
+    """All experiments in the order of the paper."""
     for make in (*black_box.EXPERIMENTS, *white_box.EXPERIMENTS):
         yield make()

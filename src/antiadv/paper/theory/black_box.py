@@ -1,11 +1,11 @@
-"""Proposition 1, Corollary 1 and Theorem 1, tried where everything about the loss is known.
+"""Experiments on Proposition 1, Corollary 1 and Theorem 1, with losses for which everything is known.
 
-    Sigmoids   n = 4, x⁰ = 0, ρ = 0.4, ε = ½ ρ/(nL): monotone at any step, so all assumptions hold everywhere, and after
-               k steps x_i = cε·Bin(k, 1/n): E|∇L|₁ = n Σ_m Bin(m; k, 1/n) ℓ'(cεm), exactly
-    Valley     n = 1, L = r = 1, x⁰ = ½, ρ = ¼, ε = ⅛: binary fractions, so the paths are exact
-    Hill       n = 1, L = 1, ρ = ¼, ε = ⅛: where local monotonicity ends
+    Sigmoids   n = 4, x⁰ = 0, ρ = 0.4, ε = ½ ρ/(nL). Monotone for steps of any length, so all assumptions hold
+               everywhere. After k steps x_i = cε·Bin(k, 1/n), so E|∇L|₁ = n Σ_m Bin(m; k, 1/n) ℓ'(cεm), exactly
+    Valley     n = 1, L = r = 1, x⁰ = ½, ρ = ¼, ε = ⅛. All values are binary fractions, so the paths are exact
+    Hill       n = 1, L = 1, ρ = ¼, ε = ⅛. Shows where local monotonicity ends
 
-Each function is one experiment. Nothing is sampled but the directions of `simba_is_stp`, where any will do.
+Each function is one experiment. Only `simba_is_stp` uses random numbers, for its loss and directions.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ from torch import Tensor
 
 from antiadv.core.draws import Draws
 from antiadv.paper.theory import corollary_1, proposition_1, theorem_1
-from antiadv.paper.theory.composition import Rule, added, expected, first_below, seen, track
+from antiadv.paper.theory.composition import Rule, expected, first_below, proof_step, system_step, track
 from antiadv.paper.theory.corollary_1 import BlackBox
 from antiadv.paper.theory.experiment import Experiment, Point, listed, numbered
 from antiadv.paper.theory.landscapes import Hill, Landscape, Sigmoids, Valley
 
 CS = (1.0, 0.5, 0.25, 0.1)
 SIGMOIDS, HILL, VALLEY = Sigmoids(), Hill(), Valley()
-HERE = "a sum of 4 sigmoids from 0, ρ = 0.4"
+CASE = "a sum of 4 sigmoids from 0, ρ = 0.4"
 PIT = BlackBox(dimension=1, smoothness=1.0, target=0.25, step=0.125)
 
 
 def sigmoids(share: float = 0.5) -> BlackBox:
-    """The setting of most experiments; ε is `share` of ρ/(nL)."""
+    """The setting of most experiments, with ε = `share` · ρ/(nL)."""
     step = share * 0.4 / (4 * SIGMOIDS.smoothness)
     return BlackBox(dimension=4, smoothness=SIGMOIDS.smoothness, target=0.4, step=step, beyond=share >= 1)
 
 
 def point(c: float, box: BlackBox) -> Point:
-    """Theorem 1 at c > 0 on the sigmoids: its bound, and the exact number of steps that are needed."""
+    """Theorem 1 at c > 0 on the sigmoids: its bound, and the exact numbers of steps needed."""
     enough = corollary_1.enough(_gap(box), dataclasses.replace(box, step=c * box.step))
-    far = 2 * math.floor(enough) + 2  # further than the bound, so that the bound could be seen to fail
+    far = 2 * math.floor(enough) + 2  # beyond the bound, so that a failure of the bound would show
     needed = first_below(_gradients(c, box, far), box.target)
     assert needed is not None
-    path = _walk(seen, SIGMOIDS, box, c, 0.0, math.floor(corollary_1.enough(_gap(box), box)) + 1)
-    honest = first_below(expected(SIGMOIDS.slope(path), box.dimension), box.target)
-    return Point(c, theorem_1.factor(c, box), enough, needed, honest)
+    path = _walk(system_step, SIGMOIDS, box, c, 0.0, math.floor(corollary_1.enough(_gap(box), box)) + 1)
+    in_system = first_below(expected(SIGMOIDS.slope(path), box.dimension), box.target)
+    return Point(c, theorem_1.factor(c, box), enough, needed, in_system)
 
 
 def _gap(box: BlackBox) -> float:
@@ -54,7 +54,7 @@ def _gap(box: BlackBox) -> float:
 
 
 def _gradients(c: float, box: BlackBox, most: int) -> Iterator[float]:
-    """E|∇L(xᵏ)|₁ for k = 0 … most, where each pick of a coordinate moves it by cε."""
+    """E|∇L(xᵏ)|₁ for k = 0 … most, if each pick of a coordinate moves it by cε."""
     moves = torch.arange(most + 1, dtype=torch.float64)
     return expected(SIGMOIDS.slope(c * box.step * moves), box.dimension)
 
@@ -74,8 +74,8 @@ def points(share: float = 0.5, cs: Sequence[float] = CS) -> tuple[Point, ...]:
 
 def simba_is_stp() -> Experiment:
     n, steps, step = 12, 500, 0.05
-    dice = Draws.of(0, torch.arange(40))
-    a, b = dice.fold(0).normal(n).double(), dice.fold(1).normal(1).double().squeeze(1)
+    draws = Draws.of(0, torch.arange(40))
+    a, b = draws.fold(0).normal(n).double(), draws.fold(1).normal(1).double().squeeze(1)
 
     def loss(x: Tensor) -> Tensor:
         return torch.sin(x @ a.T + b).sum(-1)
@@ -88,10 +88,10 @@ def simba_is_stp() -> Experiment:
     return Experiment(
         "simba_is_stp",
         "Proposition 1",
-        "SimBA with replacement and both signs, on a budget of 2B queries, is STP with B iterations.",
-        f"a sum of 40 random sines in {n} dimensions, {steps} steps, of which {moved} move",
-        f"The paths are {'equal, value for value' if same else 'different'}; B = {steps} steps take {queries} queries, "
-        "one more than 2B: the first is for x⁰.",
+        "SimBA with replacement and both signs, with a budget of 2B queries, is STP with B iterations.",
+        f"a sum of 40 random sines in {n} dimensions; {moved} of {steps} steps move",
+        f"The paths are {'exactly equal' if same else 'different'}. B = {steps} steps take {queries} queries, one "
+        "more than 2B, because the first query is for x⁰.",
         same,
         numbered(steps=steps, moved=moved, queries=queries),
     )
@@ -103,8 +103,8 @@ def steps_enough() -> Experiment:
     return Experiment(
         "steps_enough",
         "Corollary 1",
-        "For ε < ρ/(nL), more than K steps are enough for an expected gradient below ρ.",
-        f"{HERE}, ε = {listed(list(shares))} ρ/(nL)",
+        "If ε < ρ/(nL), more than K steps are enough for an expected gradient below ρ.",
+        f"{CASE}, ε = {listed(list(shares))} ρ/(nL)",
         f"K = {listed([p.enough for p in found])}; the gradient is below ρ after {listed([p.needed for p in found])}.",
         all(p.needed <= math.floor(p.enough) + 1 for p in found),
         numbered(**{f"{k}_{s}": v for p, s in zip(found, shares, strict=True) for k, v in _pair(p)}),
@@ -121,8 +121,8 @@ def steps_needed() -> Experiment:
         "steps_needed",
         "after Corollary 1",
         "K is the minimum budget that SimBA requires.",
-        f"{HERE}, ε = 0.5 ρ/(nL)",
-        f"{p.needed} steps do what K = {p.enough:.4g} bounds: it is enough, not needed.",
+        f"{CASE}, ε = 0.5 ρ/(nL)",
+        f"{p.needed} steps reach a gradient below ρ, and K = {p.enough:.4g}. K steps are enough, but not needed.",
         p.needed >= p.enough,
         numbered(enough=p.enough, needed=p.needed),
     )
@@ -139,10 +139,10 @@ def factor() -> Experiment:
     return Experiment(
         "factor",
         "Theorem 1",
-        "If γ is added to the iterate, K_g/K_f = G(c) > 1 for c in (0, 1), and G falls with c.",
-        f"{HERE}, ε = 0.5 ρ/(nL), c = {listed([p.c for p in found[1:]])}",
-        f"G = {listed([p.factor for p in found[1:]])}; the steps needed grow from {bare.needed} to "
-        f"{listed([p.needed for p in found[1:]])}, by {listed(ratios)}, within K_g = "
+        "If γ is added to the iterate, K_g/K_f = G(c) > 1 for c in (0, 1), and G decreases in c.",
+        f"{CASE}, ε = 0.5 ρ/(nL), c = {listed([p.c for p in found[1:]])}",
+        f"G = {listed([p.factor for p in found[1:]])}. The steps needed grow from {bare.needed} to "
+        f"{listed([p.needed for p in found[1:]])}, that is {listed(ratios)} times. The bound K_g is "
         f"{listed([p.enough for p in found[1:]])}.",
         all(
             math.isclose(p.enough / bare.enough, p.factor, rel_tol=1e-12) and p.needed <= math.floor(p.enough) + 1
@@ -162,9 +162,9 @@ def small_steps() -> Experiment:
     return Experiment(
         "small_steps",
         "Theorem 1",
-        "G tends to 1/c as ε tends to 0. (It follows from G; the paper does not say it.)",
-        f"{HERE}, c = {c}, ε = {listed(list(shares))} ρ/(nL)",
-        f"G = {listed(bounds)}, steps needed by {listed(ratios)}: both tend to {1 / c:g}.",
+        "G tends to 1/c as ε tends to 0. (This follows from G; the paper does not state it.)",
+        f"{CASE}, c = {c}, ε = {listed(list(shares))} ρ/(nL)",
+        f"G = {listed(bounds)}. The steps needed grow {listed(ratios)} times. Both tend to {1 / c:g}.",
         all(d == sorted(d, reverse=True) and d[-1] < 0.02 / c for d in away),
         numbered(**{f"factor_{s}": v for s, v in zip(shares, bounds, strict=True)})
         + numbered(**{f"ratio_{s}": v for s, v in zip(shares, ratios, strict=True)}),
@@ -173,15 +173,15 @@ def small_steps() -> Experiment:
 
 def loss_falls() -> Experiment:
     box, cs = sigmoids(), (0.0, -0.5, -0.9)
-    heights = [SIGMOIDS.height(_walk(added, SIGMOIDS, box, c, 0.0, 50)) for c in cs]
+    heights = [SIGMOIDS.height(_walk(proof_step, SIGMOIDS, box, c, 0.0, 50)) for c in cs]
     rises = max(float(h.diff().max()) for h in heights)
     return Experiment(
         "loss_falls",
         "Theorem 1",
         "If γ is added to the iterate, no step raises the loss for c ≤ 0.",
-        f"{HERE}, ε = 0.5 ρ/(nL), c = {listed(list(cs))}: above 1 − ρ/(nLε) = {theorem_1.lowest_c(box):g}",
+        f"{CASE}, ε = 0.5 ρ/(nL), c = {listed(list(cs))}, above 1 − ρ/(nLε) = {theorem_1.lowest_c(box):g}",
         f"In 50 steps along one coordinate its sigmoid goes from {float(heights[0][0]):g} to "
-        f"{listed([float(h[-1]) for h in heights])}, and {'never' if rises <= 0 else 'not always'} up.",
+        f"{listed([float(h[-1]) for h in heights])}. It {'never' if rises <= 0 else 'sometimes'} rises.",
         rises <= 0,
         numbered(
             lowest_c=theorem_1.lowest_c(box), **{f"end_{c:g}": float(h[-1]) for c, h in zip(cs, heights, strict=True)}
@@ -189,7 +189,7 @@ def loss_falls() -> Experiment:
     )
 
 
-# ---------------------------------------------------------------- Theorem 1, where the text says too much
+# ---------------------------------------------------------------- Theorem 1, where the paper claims too much
 
 
 def printed_derivative() -> Experiment:
@@ -200,9 +200,9 @@ def printed_derivative() -> Experiment:
         "printed_derivative",
         "Theorem 1, proof",
         "G' has the denominator ((ρ/n − cLε/2) εc)².",
-        f"{HERE}, ε = 0.5 ρ/(nL), c = {c}",
-        f"Differences of G give {true:.5g}, the formula {printed:.5g}: {printed / true:.4g} times as much, and 1/ε² is "
-        f"{1 / box.step**2:.4g}. Without its ε² it gives {right:.5g}. The sign, all that the proof needs, is "
+        f"{CASE}, ε = 0.5 ρ/(nL), c = {c}",
+        f"Differences of G give {true:.5g}. The formula gives {printed:.5g}, {printed / true:.4g} times as much; 1/ε² "
+        f"is {1 / box.step**2:.4g}. Without ε² it gives {right:.5g}. The proof needs only the sign, which is "
         f"{'right' if printed * true > 0 else 'wrong'}.",
         math.isclose(printed, true, rel_tol=1e-6),
         numbered(differences=true, corrected=right, printed=printed, excess=printed / right, step=box.step),
@@ -219,11 +219,11 @@ def longer_steps() -> Experiment:
     return Experiment(
         "longer_steps",
         "Theorem 1",
-        "G > 1 for every c in (0, 1), if ε < ρ/(nL). Corollary 1 itself is true up to twice that.",
-        f"{HERE}, beyond the paper's range: ε = 1.5 ρ/(nL)",
-        f"G < 1 {'exactly' if exact else 'not only'} for c between {low:.4g} and 1: G({c}) = {p.factor:.4g}. The "
-        f"bound falls from {bare.enough:.4g} to {p.enough:.4g}, needed steps rise from {bare.needed} to {p.needed}; "
-        "a ratio of two bounds is not a ratio of costs.",
+        "G > 1 for every c in (0, 1), if ε < ρ/(nL). (Corollary 1 itself holds up to twice that.)",
+        f"{CASE}, ε = 1.5 ρ/(nL), beyond the paper's range",
+        f"G < 1 {'exactly' if exact else 'not only'} for c between {low:.4g} and 1; G({c}) = {p.factor:.4g}. The bound "
+        f"falls from {bare.enough:.4g} to {p.enough:.4g}, but the steps needed rise from {bare.needed} to {p.needed}. "
+        "A ratio of two bounds is not a ratio of costs.",
         all(theorem_1.factor(v, box) > 1 for v in grid),
         numbered(low=low, factor=p.factor, enough_bare=bare.enough, enough=p.enough)
         + numbered(needed_bare=bare.needed, needed=p.needed, exact=exact),
@@ -234,7 +234,7 @@ def longer_steps() -> Experiment:
 def far_below_zero() -> Experiment:
     c = -31.0
     most = math.floor(corollary_1.enough(VALLEY.gap(torch.tensor([0.5])), PIT)) + 1
-    bare, path = (_walk(added, VALLEY, PIT, each, 0.5, most) for each in (1.0, c))
+    bare, path = (_walk(proof_step, VALLEY, PIT, each, 0.5, most) for each in (1.0, c))
     needed = first_below(VALLEY.slope(path).abs().tolist(), PIT.target)
     monotone = all(theorem_1.locally_monotone(VALLEY.height, t, PIT.limit) for t in path[:needed].tolist())
     top = float(VALLEY.height(path).max())
@@ -243,10 +243,10 @@ def far_below_zero() -> Experiment:
         "Theorem 1",
         "For every c ≤ 0 SimBA fails: K_g = ∞.",
         f"a valley from ½, ρ = {PIT.target}, ε = {PIT.step}, γ added to the iterate, c = {c:g}",
-        f"The layer's step of {(1 - c) * PIT.step:g} oversteps the valley, so STP keeps γ = 0, and the path is "
-        f"{'that' if torch.equal(bare, path) else 'not that'} of the bare loss: its supremum {top:g} is reached, the "
-        f"gradient is below ρ after {needed} steps. L is {'' if monotone else 'not '}locally monotone at every point "
-        f"before; the proof ends at c > {theorem_1.lowest_c(PIT):g}.",
+        f"The layer's step of {(1 - c) * PIT.step:g} would cross the whole valley, so STP keeps γ = 0. The path is "
+        f"{'that' if torch.equal(bare, path) else 'not that'} of the bare loss: it reaches the supremum {top:g}, and "
+        f"the gradient is below ρ after {needed} steps. L is {'' if monotone else 'not '}locally monotone at every "
+        f"point before that. The proof covers only c > {theorem_1.lowest_c(PIT):g}.",
         needed is None,
         numbered(needed=needed, top=top, lowest_c=theorem_1.lowest_c(PIT), monotone=monotone)
         + numbered(same=torch.equal(bare, path)),
@@ -260,11 +260,11 @@ def stationary_anyway() -> Experiment:
     return Experiment(
         "stationary_anyway",
         "Theorem 1",
-        "For c ≤ 0 K_g = ∞, where K counts the steps to an expected gradient below ρ.",
-        f"{HERE}, ε = 0.5 ρ/(nL), γ added to the iterate, c = {c}",
-        f"The loss falls towards its infimum, and the gradient with it: from {sizes[0]:g} to "
-        f"{sizes[-1]:.2g} in 100 steps, and below ρ after {needed}, where c = {-c} takes {mirror}. A small "
-        "gradient does not tell success from failure.",
+        "For c ≤ 0, K_g = ∞, where K counts the steps to an expected gradient below ρ.",
+        f"{CASE}, ε = 0.5 ρ/(nL), γ added to the iterate, c = {c}",
+        f"The loss falls to its infimum, and its gradient falls too: from {sizes[0]:g} to {sizes[-1]:.2g} in 100 "
+        f"steps. It is below ρ after {needed} steps; with c = {-c} after {mirror}. So a small gradient can mean "
+        "success or failure.",
         needed is None,
         numbered(needed=needed, mirror=mirror, first=sizes[0], last=sizes[-1]),
     )
@@ -275,16 +275,15 @@ def local_monotonicity() -> Experiment:
     fails = [not theorem_1.locally_monotone(HILL.height, t, PIT.limit) for t in places]
     as_said = fails == [abs(t) < PIT.limit / 2 for t in places]
     c = 0.5
-    rise = float(HILL.height(_walk(added, HILL, PIT, c, PIT.step / 4, 1)).diff())
+    rise = float(HILL.height(_walk(proof_step, HILL, PIT, c, PIT.step / 4, 1)).diff())
     return Experiment(
         "local_monotonicity",
         "Theorem 1, main text",
-        "A smooth bounded loss is enough; each step on g then climbs by one STP step of cε. (The appendix adds local "
-        "monotonicity.)",
+        "For any smooth bounded loss each step on g is one STP step of cε. (The appendix adds local monotonicity.)",
         f"a hill, ρ = {PIT.target}, β = ρ/(nL) = {PIT.limit:g}",
-        f"Local monotonicity fails {'exactly' if as_said else 'not just'} where |x_i| < β/2: around the very points "
-        f"that the corollary is about. There, from x = ε/4 with c = {c}, the attacker stays, the layer does not, and "
-        f"the loss falls by {-rise:.3g}.",
+        f"Local monotonicity fails {'exactly' if as_said else 'not only'} where |x_i| < β/2, near the stationary "
+        f"points that the corollary is about. From x = ε/4 with c = {c}, the attacker stays, the layer moves, and the "
+        f"loss falls by {-rise:.3g}.",
         rise >= 0,
         numbered(failing=sum(fails), places=len(places), as_said=as_said, rise=rise),
     )
@@ -292,7 +291,7 @@ def local_monotonicity() -> Experiment:
 
 def composition() -> Experiment:
     box, steps, cs = sigmoids(), 40, (1.0, 0.5, 0.0, -0.5, -3.0)
-    paths, proofs = ([_walk(rule, SIGMOIDS, box, c, 0.0, steps) for c in cs] for rule in (seen, added))
+    paths, proofs = ([_walk(rule, SIGMOIDS, box, c, 0.0, steps) for c in cs] for rule in (system_step, proof_step))
     same = all(torch.equal(path, paths[0]) for path in paths)
     ends, claimed = (
         [list(expected(SIGMOIDS.height(path), box.dimension))[-1] for path in each] for each in (paths, proofs)
@@ -301,9 +300,9 @@ def composition() -> Experiment:
         "composition",
         "Theorem 1",
         "SimBA on g moves by cε where SimBA on f moves by ε.",
-        f"{HERE}, ε = 0.5 ρ/(nL), γ made anew for each query, as the layer does; c = {listed(list(cs))}",
-        f"{'One path for every c' if same else 'Paths differ'}: after {steps} steps the expected loss is "
-        f"{listed([round(v, 4) for v in ends])}. The proof's recursion gives {listed([round(v, 4) for v in claimed])}.",
+        f"{CASE}, ε = 0.5 ρ/(nL), a new γ for each query as in the real layer, c = {listed(list(cs))}",
+        f"{'The path is the same for every c' if same else 'The paths differ'}: after {steps} steps the expected loss "
+        f"is {listed([round(v, 4) for v in ends])}. In the proof it is {listed([round(v, 4) for v in claimed])}.",
         not same,
         numbered(**{f"honest_{c:g}": v for c, v in zip(cs, ends, strict=True)})
         + numbered(**{f"proof_{c:g}": v for c, v in zip(cs, claimed, strict=True)}),

@@ -1,4 +1,4 @@
-"""An experiment: a statement of the paper, held against numbers that are computed, and whether it holds there."""
+"""An experiment: a statement of the paper, numbers that test it, and whether it holds."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Experiment:
-    """`says` is the paper's statement in our words, `where` the case it is tried on, `found` what comes out.
+    """`says` is the paper's statement in our words, `where` the case it is tested on, `found` the result.
 
-    `holds` is about this case and no other: one case can refute a statement, and only illustrate one that is true.
-    `within` says whether the case meets the assumptions that the statement is printed with.
+    `holds` is about this case only: one case can refute a statement, but cannot prove it. `within` says whether the
+    case meets the assumptions that the paper prints with the statement.
     """
 
     name: str
@@ -37,21 +37,21 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Point:
-    """The layer at one c: `needed` steps where the proof adds γ to the iterate, `honest` ones where it does not."""
+    """The layer at one c: G, the bound, and the steps needed in the proof and in the system (None: never)."""
 
     c: float
     factor: float
     enough: float
     needed: int
-    honest: int | None  # None: never
+    in_system: int | None
 
 
 def numbered(**values: float | None) -> tuple[tuple[str, float], ...]:
-    """Values by name; what there is none of is left out."""
+    """Values by name, without those that are None."""
     return tuple((name, float(value)) for name, value in values.items() if value is not None)
 
 
 def listed(values: list[float] | list[int]) -> str:
-    """1.71, 3.2 and 7.69."""
+    """`1.71, 3.2 and 7.69`"""
     *first, last = (f"{v:.4g}" for v in values)
     return f"{', '.join(first)} and {last}" if first else last

@@ -1,4 +1,4 @@
-"""Losses to climb whose right answers are known: L(x) = Σ_i ℓ(x_i), a sum over coordinates of one curve.
+"""Losses for which everything is known: L(x) = Σ_i ℓ(x_i), the sum of one curve over the coordinates.
 
     Sigmoids   ℓ(t) = 1 / (1 + e⁻ᵗ)                        |ℓ''| ≤ 1/(6√3), ℓ < 1: rises everywhere
     Hill       ℓ(t) = −½ l t²                              |ℓ''| = l,       ℓ ≤ 0: its top is at 0
@@ -6,8 +6,8 @@
                     = l r² − ½ l (2r − |t|)²       ≤ 2r
                     = l r²                   beyond        |ℓ''| ≤ l,       ℓ ≤ l r²: its floor is at 0
 
-A separable loss is as smooth as its curve and bounded where it is, so every assumption can be read off. A step along a
-coordinate looks at that coordinate alone: a random order of coordinates becomes a count of how often each was picked.
+Such a loss is as smooth as its curve, and bounded if the curve is. A step along a coordinate depends on that coordinate
+only, so it only matters how often each coordinate was picked, not in which order.
 
 Notation:   l → `smoothness`, r → `radius`, sup ℓ → `top`.
 """
@@ -23,7 +23,7 @@ from torch import Tensor
 
 
 class Landscape(ABC):
-    """A curve ℓ, and the loss that is its sum over the last dimension of x."""
+    """A curve ℓ, and the loss L, its sum over the last dimension of x."""
 
     smoothness: float
 
@@ -45,7 +45,7 @@ class Landscape(ABC):
         return self.height(x).sum(-1)
 
     def gap(self, x: Tensor) -> float:
-        """L* − L(x): how much there is to climb from one point `[n]`."""
+        """L* − L(x): how much the loss can still rise from one point `[n]`."""
         return self.top * len(x) - float(self.loss(x))
 
 

@@ -1,4 +1,4 @@
-"""Theorem 1: by which factor the layer raises the steps that are enough for SimBA.
+"""Theorem 1: the factor by which the layer raises the bound on SimBA's steps.
 
     the layer makes one STP step of ε_g = (1 − c) ε down the same direction q, c < 1
     L is locally monotone over e₁ … e_n and β = ρ/(nL):  L(x) ≤ L(x + aq)  ⟺  L(x) ≥ L(x − a'q)  for a, a' < β    (1)
@@ -6,13 +6,15 @@
     G(c)  = K_g / K_f = (ρ/n − Lε/2) / ((ρ/n − cLε/2) c)      for c in (0, 1),   K_g = ∞ for c ≤ 0                (3)
     G'(c) = −(ρ/n − Lε/2) (ρ/n − cLε) / ((ρ/n − cLε/2) c)²                                                        (4)
 
-In print the denominator of (4) is (… εc)²: the sign is right, the value off by a factor of 1/ε². ε < ρ/(nL) is just
-what makes (4) negative up to c = 1. For ε between that and twice that, G < 1 for c between 2ρ/(nLε) − 1 and 1.
-(1) stands in the appendix only. Asked of every x it makes L monotone along each coordinate, and nothing else will do.
-Asked where the attacker comes by, it speaks of steps shorter than β, and the proof for c ≤ 0, which uses it for ε_g,
-reaches no further down than c > 1 − ρ/(nLε).
+The paper prints the denominator of (4) as (… εc)². The sign is right, the value is wrong by a factor of 1/ε².
+ε < ρ/(nL) is exactly the condition under which (4) is negative up to c = 1. For ε between that and twice that, G < 1
+for c between 2ρ/(nLε) − 1 and 1.
 
-Notation:   c → `c`, G → `factor`, β → `box.limit`; the rest as in `corollary_1`.
+Only the appendix states (1). If it must hold at every x, L is monotone along each coordinate. If it must hold only
+where the attack passes, it covers steps shorter than β. The proof for c ≤ 0 uses it for ε_g, so it covers only
+c > 1 − ρ/(nLε).
+
+Notation:   c → `c`, G → `factor`, β → `box.limit`; the others as in `corollary_1`.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from antiadv.paper.theory.corollary_1 import BlackBox
 
 
 def factor(c: float, box: BlackBox) -> float:
-    """(3), with its end G(1) = 1 and, as the paper says, ∞ for c ≤ 0.
+    """G of (3), with G(1) = 1 and, as the paper says, ∞ for c ≤ 0.
 
     >>> factor(0.5, BlackBox(dimension=4, smoothness=0.125, target=0.5, step=0.5))
     1.7142857142857142
@@ -37,48 +39,50 @@ def factor(c: float, box: BlackBox) -> float:
     if c <= 0 and c <= lowest_c(box) and not box.beyond:
         raise BadInput(
             f"Theorem 1 is proved for c above 1 − ρ/(nLε) = {lowest_c(box):g}; found {c!r}. "
-            "Take a larger c, or set beyond=True to get what the paper says."
+            "Use a larger c, or set beyond=True to get the value that the paper states."
         )
     a, b = _parts(box)
     return (a - b) / ((a - b * c) * c) if c > 0 else math.inf
 
 
 def derivative(c: float, box: BlackBox) -> float:
-    """(4), as it should read."""
+    """(4), corrected."""
     inside(c)
     a, b = _parts(box)
     return -(a - b) * (a - 2 * b * c) / ((a - b * c) * c) ** 2
 
 
 def printed_derivative(c: float, box: BlackBox) -> float:
-    """(4), as it is printed."""
+    """(4), as the paper prints it."""
     inside(c)
     a, b = _parts(box)
     return -(a - b) * (a - 2 * b * c) / ((a - b * c) * box.step * c) ** 2
 
 
 def below_one(box: BlackBox) -> tuple[float, float] | None:
-    """Between which c the factor is below one, so that the layer lowers the bound; None inside the paper's range."""
+    """The interval of c in which G < 1, so that the layer lowers the bound. None within the paper's range."""
     a, b = _parts(box)
     return (a / b - 1, 1.0) if a < 2 * b else None
 
 
 def lowest_c(box: BlackBox) -> float:
-    """Where the layer's step ε_g = (1 − c) ε is as long as β, and (1) no longer speaks of it."""
+    """The c at which the layer's step ε_g = (1 − c) ε is as long as β, so that (1) no longer covers it."""
     return 1 - box.limit / box.step
 
 
 def locally_monotone(height: Callable[[Tensor], Tensor], t: float, limit: float, grid: int = 1024) -> bool:
-    """(1) at one value t of one coordinate, for a, a' on a grid: False is certain, True as fine as the grid is."""
+    """Whether (1) holds at one value t of one coordinate, for a, a' on a grid. False is certain, True is not."""
     a = limit * torch.arange(1, grid, dtype=torch.float64) / grid
-    here = torch.tensor(t, dtype=torch.float64)
-    up, down = height(here) <= height(here + a), height(here) >= height(here - a)
+    point = torch.tensor(t, dtype=torch.float64)
+    up, down = height(point) <= height(point + a), height(point) >= height(point - a)
     return bool(up.all() and down.all()) or not bool(up.any() or down.any())
 
 
 def check(c: float) -> None:
     if not -math.inf < c <= 1:
-        raise BadInput(f"the layer's step is (1 − c) times the attacker's, so c is at most 1; found {c!r}. Lower it.")
+        raise BadInput(
+            f"the layer's step is (1 − c) times the attacker's, so c must be at most 1; found {c!r}. Use a smaller c."
+        )
 
 
 def inside(c: float) -> None:

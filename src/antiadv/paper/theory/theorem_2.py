@@ -1,9 +1,9 @@
-"""Theorem 2: how many steps of gradient ascent are enough to come near a stationary point.
+"""Theorem 2: how many steps of gradient ascent are enough to reach a small gradient.
 
     L is L-smooth and bounded by L*;  xᵏ⁺¹ = xᵏ + (α/L) ∇L(xᵏ),  α in (0, 1]
     B > K = 2L (L* − L(x⁰)) / ((2 − α) α ρ)     ⟹     min_{k=1…B} |∇L(xᵏ)|₂² < ρ                    (1)
 
-Why: L(xᵏ⁺¹) ≥ L(xᵏ) + α(2 − α)/(2L) |∇L(xᵏ)|². It needs α < 2 only, which `beyond=True` allows.
+Why: L(xᵏ⁺¹) ≥ L(xᵏ) + α(2 − α)/(2L) |∇L(xᵏ)|². The proof needs only α < 2, which `beyond=True` allows.
 
 Notation:   L → `smoothness`, ρ → `target`, here of the squared 2-norm, α → `share` (of 1/L).
 """
@@ -18,7 +18,7 @@ from antiadv.paper.theory.corollary_1 import at_least_zero, positive
 
 @dataclass(frozen=True)
 class WhiteBox:
-    """An attacker who has gradients; `beyond` lets the assumptions of the paper be left knowingly."""
+    """An attack that sees gradients. `beyond=True` allows steps beyond the assumptions of the paper."""
 
     smoothness: float
     target: float
@@ -29,15 +29,15 @@ class WhiteBox:
         positive(smoothness=self.smoothness, target=self.target)
         if not (0 < self.share <= 1 or (self.beyond and 0 < self.share < 2)):
             raise BadInput(
-                f"the bound for twice the paper's range needs α in (0, 2); found {self.share!r}. Take a shorter step."
+                f"beyond the paper's range the bound needs α in (0, 2); found {self.share!r}. Use a shorter step."
                 if self.beyond
                 else f"Theorem 2 assumes α in (0, 1]; found {self.share!r}. "
-                "Take a shorter step, or set beyond=True to look at up to 2."
+                "Use a shorter step, or set beyond=True for up to 2."
             )
 
 
 def enough(gap: float, box: WhiteBox) -> float:
-    """(1): K, for a loss that can still rise by `gap` = L* − L(x⁰).
+    """K of (1), for a loss that can rise by `gap` = L* − L(x⁰).
 
     >>> enough(0.5, WhiteBox(smoothness=1.0, target=0.04, share=0.5))
     33.333333333333336

@@ -1,10 +1,10 @@
-"""Theorems 2 and 3, tried on quadratics, where every path is a power.
+"""Experiments on Theorems 2 and 3, with quadratic losses, where every path is a power.
 
-    Hill      L = 1, x⁰ = 1, ρ = 0.04, α = ½:  xᵏ = (1 − cα)ᵏ where γ is added to the iterate
-                                               xᵏ = (1 − α(1 + α_g))ᵏ where it is not                 (1)
+    Hill      L = 1, x⁰ = 1, ρ = 0.04, α = ½:  xᵏ = (1 − cα)ᵏ if γ is added to the iterate
+                                               xᵏ = (1 − α(1 + α_g))ᵏ if it is not                    (1)
     Valley    L = r = 1, and within |x| ≤ 1    xᵏ = (1 + cα)ᵏ x⁰,  and  (1 + α(1 − α_g))ᵏ x⁰          (2)
 
-so that the first k with |∇L|² = L²x² < ρ is a quotient of logarithms. Each function is one experiment.
+So the first k with |∇L|² = L²x² < ρ is a quotient of logarithms. Each function is one experiment.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from antiadv.paper.theory import theorem_2, theorem_3
-from antiadv.paper.theory.composition import ascended, ascended_seen, first_below, track
+from antiadv.paper.theory.composition import first_below, proof_ascent, system_ascent, track
 from antiadv.paper.theory.experiment import Experiment, Point, listed, numbered
 from antiadv.paper.theory.landscapes import Hill, Landscape, Valley
 from antiadv.paper.theory.theorem_2 import WhiteBox
@@ -28,12 +28,12 @@ Rule = Callable[[Landscape, Tensor, float, float], Tensor]  # (land, x, α, c) �
 CS = (1.0, 0.5, 0.25, 0.1)
 HILL, VALLEY = Hill(), Valley()
 BOX = WhiteBox(smoothness=1.0, target=0.04, share=0.5)
-HERE = f"a hill from 1, ρ = {BOX.target}, α = {BOX.share}"
+CASE = f"a hill from 1, ρ = {BOX.target}, α = {BOX.share}"
 START = torch.ones(1, dtype=torch.float64)
 
 
 def point(c: float, box: WhiteBox = BOX) -> Point:
-    """Theorem 3 at c > 0 on the hill from 1: its bound, and the steps that are needed, in closed form."""
+    """Theorem 3 at c > 0 on the hill from 1: its bound, and the steps needed, in closed form."""
     enough = theorem_2.enough(HILL.gap(START), dataclasses.replace(box, share=c * box.share))
     needed = first(1 - c * box.share, box)  # (1)
     assert needed is not None  # α < 2
@@ -41,7 +41,7 @@ def point(c: float, box: WhiteBox = BOX) -> Point:
 
 
 def first(rate: float, box: WhiteBox) -> int | None:
-    """The first k ≥ 1 with (L·rateᵏ)² < ρ < L²; None where there is none."""
+    """The first k ≥ 1 with (L·rateᵏ)² < ρ < L², or None."""
     if abs(rate) >= 1:
         return None
     return max(1, math.floor(math.log(box.target / box.smoothness**2) / (2 * math.log(abs(rate)))) + 1) if rate else 1
@@ -62,9 +62,10 @@ def gradient_steps_enough() -> Experiment:
     return Experiment(
         "gradient_steps_enough",
         "Theorem 2",
-        "For α in (0, 1], more than K steps of gradient ascent are enough for a squared gradient below ρ.",
+        "If α is in (0, 1], more than K steps of gradient ascent are enough for a squared gradient below ρ.",
         f"a hill from 1, ρ = {BOX.target}, α = {listed(list(shares))}",
-        f"K = {listed([p.enough for p in found])}; the gradient is there after {listed([p.needed for p in found])}.",
+        f"K = {listed([p.enough for p in found])}. The gradient is below it after {listed([p.needed for p in found])} "
+        "steps.",
         all(p.needed <= math.floor(p.enough) + 1 for p in found),
         numbered(**{f"enough_{s:g}": p.enough for s, p in zip(shares, found, strict=True)})
         + numbered(**{f"needed_{s:g}": p.needed for s, p in zip(shares, found, strict=True)}),
@@ -80,10 +81,10 @@ def gradient_factor() -> Experiment:
     return Experiment(
         "gradient_factor",
         "Theorem 3",
-        "If γ is added to the iterate, K_g/K_f = G(c) > 1 for c in (0, 1), and G falls with c by the G' given.",
-        f"{HERE}, c = {listed([p.c for p in found[1:]])}",
-        f"G = {listed([p.factor for p in found[1:]])}; the steps needed grow from {bare.needed} to "
-        f"{listed([p.needed for p in found[1:]])}, within K_g = {listed([p.enough for p in found[1:]])}. "
+        "If γ is added to the iterate, K_g/K_f = G(c) > 1 for c in (0, 1), and G decreases in c with the printed G'.",
+        f"{CASE}, c = {listed([p.c for p in found[1:]])}",
+        f"G = {listed([p.factor for p in found[1:]])}. The steps needed grow from {bare.needed} to "
+        f"{listed([p.needed for p in found[1:]])}. The bound K_g is {listed([p.enough for p in found[1:]])}. "
         f"G' {'agrees' if agrees else 'does not agree'} with differences of G.",
         all(
             math.isclose(p.enough / bare.enough, p.factor, rel_tol=1e-12) and p.needed <= math.floor(p.enough) + 1
@@ -108,10 +109,11 @@ def longer_gradient_steps() -> Experiment:
     return Experiment(
         "longer_gradient_steps",
         "Theorem 3",
-        "G > 1 for every c in (0, 1), if α ≤ 1. Theorem 2 itself is true up to 2.",
-        f"beyond the paper's range: a hill from 1, ρ = {BOX.target}, α = {box.share}",
-        f"G < 1 {'exactly' if exact else 'not only'} for c between {low:.4g} and 1: G({c}) = {p.factor:.4g}. Added to "
-        f"the iterate, the layer corrects the attacker's overshooting: {p.needed} steps in place of {bare.needed}.",
+        "G > 1 for every c in (0, 1), if α ≤ 1. (Theorem 2 itself holds up to 2.)",
+        f"a hill from 1, ρ = {BOX.target}, α = {box.share}, beyond the paper's range",
+        f"G < 1 {'exactly' if exact else 'not only'} for c between {low:.4g} and 1; G({c}) = {p.factor:.4g}. If γ is "
+        f"added to the iterate, it corrects steps that are too long: {p.needed} steps are needed instead of "
+        f"{bare.needed}.",
         all(theorem_3.factor(v, box) > 1 for v in grid),
         numbered(low=low, factor=p.factor, needed_bare=bare.needed, needed=p.needed, exact=exact),
         within=not box.beyond,
@@ -120,7 +122,7 @@ def longer_gradient_steps() -> Experiment:
 
 def c_minus_three() -> Experiment:
     share, c, start, steps = 1.0, -3.0, 0.25, 3
-    path, bare = (_walk(ascended, VALLEY, share, each, start, steps) for each in (c, 1.0))
+    path, bare = (_walk(proof_ascent, VALLEY, share, each, start, steps) for each in (c, 1.0))
     heights = VALLEY.height(path)
     ratio, growth, end = float(path[1] / path[0]), float(heights[1] / heights[0]), float(heights[-1])
     same = torch.equal(path.abs(), bare.abs())
@@ -129,9 +131,9 @@ def c_minus_three() -> Experiment:
         "Theorem 3",
         "For every c ≤ 0 the loss cannot rise, and the attacker fails: K_g = ∞.",
         f"a valley from {start}, α = {share:g}, γ added to the iterate, c = {c:g}",
-        f"A step turns x into {ratio:g}x and the loss into {growth:g} times itself while x is in the parabola; "
-        f"the supremum, {end:g}, is reached in {steps} steps, {'as' if same else 'not as'} without the layer. "
-        "The loss cannot rise while |c|α ≤ 2.",
+        f"In the parabola a step turns x into {ratio:g}x and multiplies the loss by {growth:g}. The supremum {end:g} "
+        f"is reached in {steps} steps, {'as' if same else 'not as'} without the layer. The loss cannot rise if |c|α ≤ "
+        "2.",
         bool((heights.diff() <= 0).all()),
         numbered(ratio=ratio, growth=growth, end=end, top=VALLEY.top, steps=steps, same=same),
     )
@@ -139,7 +141,7 @@ def c_minus_three() -> Experiment:
 
 def gradients_seen_in_a_valley() -> Experiment:
     share, c, start, most = 0.5, 0.0, 0.25, 100
-    path = _walk(ascended_seen, VALLEY, share, c, start, most)
+    path = _walk(system_ascent, VALLEY, share, c, start, most)
     needed = first_below(VALLEY.slope(path).square().tolist(), BOX.target)
     ratio, end = float(path[1] / path[0]), float(VALLEY.height(path[most if needed is None else needed]))
     return Experiment(
@@ -147,8 +149,8 @@ def gradients_seen_in_a_valley() -> Experiment:
         "Theorem 3",
         "For c = 0 the attacker fails: K_g = ∞.",
         f"a valley from {start}, α = {share}, straight-through gradients of the layer, c = {c:g}",
-        f"x grows {ratio:g} times a step, 1 + α(1 − α_g); after {needed} steps it is over the slope with a squared "
-        f"gradient below {BOX.target}, the loss at {end:.4g} of {VALLEY.top:g}.",
+        f"Each step multiplies x by {ratio:g} = 1 + α(1 − α_g). After {needed} steps x has left the valley: the "
+        f"squared gradient is below {BOX.target}, and the loss is {end:.4g} of {VALLEY.top:g}.",
         needed is None,
         numbered(ratio=ratio, closed_form=1 + share * (1 - (1 - c) * share), end=end) + numbered(needed=needed),
     )
@@ -156,16 +158,16 @@ def gradients_seen_in_a_valley() -> Experiment:
 
 def gradients_seen_on_a_hill() -> Experiment:
     share, c = BOX.share, 0.0
-    path, bare = (_walk(ascended_seen, HILL, share, each, 1.0, 20) for each in (c, 1.0))
+    path, bare = (_walk(system_ascent, HILL, share, each, 1.0, 20) for each in (c, 1.0))
     needed, before = (first_below(HILL.slope(p).square().tolist(), BOX.target) for p in (path, bare))
     ratio, own = float(path[1] / path[0]), float(bare[1] / bare[0])
     return Experiment(
         "gradients_seen_on_a_hill",
         "Theorem 3",
         "For c = 0 the attacker fails: K_g = ∞.",
-        f"{HERE}, straight-through gradients of the layer, c = {c:g}",
-        f"x shrinks to {ratio:g} of itself a step, 1 − α(1 + α_g), and to {own:g} without the layer: {needed} steps in "
-        f"place of {before}. The layer looks from further out, where the hill is steeper, and speeds the attacker up.",
+        f"{CASE}, straight-through gradients of the layer, c = {c:g}",
+        f"Each step multiplies x by {ratio:g} = 1 − α(1 + α_g); without the layer by {own:g}. So {needed} steps are "
+        f"needed instead of {before}. The gradient at x + γ is steeper than at x, which makes the attack faster.",
         needed is None,
         numbered(ratio=ratio, closed_form=1 - share * (1 + (1 - c) * share), ratio_bare=own)
         + numbered(needed=needed, needed_bare=before),

@@ -1,4 +1,4 @@
-"""A sheet says the same in Markdown, CSV, LaTeX and JSON, and no name can break out of any of them."""
+"""A table says the same in Markdown, CSV, LaTeX and JSON, and no name can break out of any of them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ import re
 
 import pytest
 
+from antiadv.reporting.measures import Difference, Ratio, Share
+from antiadv.reporting.render.csv import table_as_csv
+from antiadv.reporting.render.latex import escaped, table_as_latex
+from antiadv.reporting.render.markdown import table_as_markdown
 from antiadv.reporting.table import (
     Entry,
     Number,
-    NumberLine,
     Table,
     code,
     counted,
@@ -19,37 +22,37 @@ from antiadv.reporting.table import (
     number,
     number_table,
     ratio,
+    text_table,
 )
-from antiadv.reporting.measures import Difference, Ratio, Share
 
 SHARE = Share(0.542, 0.511, 0.573, 1000)
 GAIN = Difference(0.186, 0.159, 0.212, 200, 14, 1e-9, 1000)
-GRID = Grid(
+TABLE = number_table(
+    "table-9",
     "Table 9: α & β",
     ("data", "network", "setting"),
     ("AA", "AA gain"),
-    (
-        GridLine(("cifar10", "net_a", ""), {"AA": Number(SHARE, 53.1)}),
-        GridLine(("cifar10", "net_a", "+ Anti-Adv"), {"AA": Number(None, 71.7), "AA gain": Number(GAIN, 18.6, True)}),
-    ),
+    [
+        (("cifar10", "net_a", ""), {"AA": Number(SHARE, 53.1)}),
+        (("cifar10", "net_a", "+ Anti-Adv"), {"AA": Number(None, 71.7), "AA gain": Number(GAIN, 18.6, True)}),
+    ],
 )
 
 
-def test_a_grid_keeps_its_numbers_intervals_and_the_papers():
-    sheet = of_grid("table-9", GRID)
-    assert sheet.head == ("data", "network", "setting", "n", "AA", "AA gain")
-    bare, defended = sheet.lines
+def test_a_table_keeps_its_numbers_intervals_and_the_papers():
+    assert TABLE.head == ("data", "network", "setting", "n", "AA", "AA gain")
+    bare, defended = TABLE.lines
     assert (bare[3].value, bare[4].value, bare[4].low, bare[4].high, bare[4].paper) == (1000, 54.2, 51.1, 57.3, 53.1)
-    assert str(bare[4]) == "54.2 [51.1, 57.3] (53.1)" == str(GRID.lines[0].numbers["AA"])
+    assert str(bare[4]) == "54.2 [51.1, 57.3] (53.1)" == str(Number(SHARE, 53.1))
     assert bare[5] == Entry()
     assert (str(defended[4]), defended[4].value) == ("– (71.7)", None)
     assert str(defended[5]) == "+18.6 [+15.9, +21.2] (+18.6)"
-    assert sheet.rest(defended) == "cifar10 · + Anti-Adv"
-    assert [sheet.style(i) for i in range(6)] == ["label", "pin", "label", "number", "number", "number"]
+    assert TABLE.other_labels(defended) == "cifar10 · + Anti-Adv"
+    assert [TABLE.kind(i) for i in range(6)] == ["label", "pin", "label", "number", "number", "number"]
 
 
 def test_csv_has_a_column_for_every_part():
-    lines = list(csv.DictReader(io.StringIO(of_grid("table-9", GRID).csv())))
+    lines = list(csv.DictReader(io.StringIO(table_as_csv(TABLE))))
     assert list(lines[0]) == [
         *("data", "network", "setting", "n", "AA", "AA low", "AA high", "AA paper"),
         *("AA gain", "AA gain low", "AA gain high", "AA gain paper"),
@@ -66,9 +69,15 @@ def test_csv_has_a_column_for_every_part():
 def test_a_bound_keeps_the_end_that_is_known():
     """`> 180` is no 182: whoever reads the file must see that."""
     entries = [ratio(Ratio(182.0, "more")), ratio(Ratio(0.5, "less")), ratio(Ratio(3.0)), ratio(None)]
-    sheet = Table("s", "S", ("× queries",), tuple((entry,) for entry in entries))
-    assert sheet.csv().splitlines() == ["× queries,× queries low,× queries high", "182,182,", "0.5,,0.5", "3,,", ",,"]
-    assert [line["× queries"] for line in sheet.json()] == [
+    table = Table("s", "S", ("× queries",), tuple((entry,) for entry in entries))
+    assert table_as_csv(table).splitlines() == [
+        "× queries,× queries low,× queries high",
+        "182,182,",
+        "0.5,,0.5",
+        "3,,",
+        ",,",
+    ]
+    assert [line["× queries"] for line in table.json()] == [
         {"value": 182.0, "low": 182.0},
         {"value": 0.5, "high": 0.5},
         3.0,
@@ -84,21 +93,27 @@ def test_published_ties_round_away_from_zero(paper: float, shown: str):
 
 
 def test_csv_rounds_nothing_away():
-    assert Table("s", "S", ("passes",), ((count(123_456_789),),)).csv() == "passes\n123456789\n"
+    assert table_as_csv(Table("s", "S", ("passes",), ((counted(123_456_789),),))) == "passes\n123456789\n"
 
 
 def test_csv_quotes_what_it_must():
-    sheet = Table("s", "S", ("a,b", "c"), ((Entry('say "x", y'), count(7)),))
-    assert next(csv.DictReader(io.StringIO(sheet.csv()))) == {"a,b": 'say "x", y', "c": "7"}
+    table = Table("s", "S", ("a,b", "c"), ((Entry('say "x", y'), counted(7)),))
+    assert next(csv.DictReader(io.StringIO(table_as_csv(table)))) == {"a,b": 'say "x", y', "c": "7"}
 
 
 def test_markdown_escapes_bars_and_sets_code():
-    sheet = Table("s", "S", ("name",), ((code("a|b"),), (measured(SHARE),), (code(""),)))
-    assert sheet.markdown().splitlines() == ["| name |", "| --- |", r"| `a\|b` |", "| 54.2 [51.1, 57.3] |", "|  |"]
+    table = Table("s", "S", ("name",), ((code("a|b"),), (measured(SHARE),), (code(""),)))
+    assert table_as_markdown(table).splitlines() == [
+        "| name |",
+        "| --- |",
+        r"| `a\|b` |",
+        "| 54.2 [51.1, 57.3] |",
+        "|  |",
+    ]
 
 
 def test_latex_is_a_table_in_which_every_name_is_escaped():
-    text = of_grid("table-9", GRID).latex()
+    text = table_as_latex(TABLE)
     body = re.search(r"\\begin\{tabular\}\{(\w+)\}\n(.*)\\end\{tabular\}", text, re.DOTALL)
     assert body is not None
     assert body[1] == "lllrrr"
@@ -118,15 +133,22 @@ def test_no_character_of_a_name_means_anything_to_latex():
 
 def test_what_sorts():
     assert [
-        e.key for e in (Entry("b"), count(1234.5), Entry("–"), Entry(), number(Number(None, 3.0)), measured(GAIN))
+        e.sort_key
+        for e in (Entry("b"), counted(1234.5), Entry("–"), Entry(), number(Number(None, 3.0)), measured(GAIN))
     ] == [
         *("b", "1234.5", "", "", "", "18.6"),
     ]
-    assert count(12_345_678).text == "12,345,678"
-    assert count(None).text == "–"
+    assert counted(12_345_678).text == "12,345,678"
+    assert counted(None).text == "–"
 
 
 def test_json_holds_numbers_as_numbers():
-    first, second = of_grid("table-9", GRID).json()
+    first, second = TABLE.json()
     assert first["AA"] == {"value": 54.2, "low": 51.1, "high": 57.3, "paper": 53.1}
     assert (first["network"], first["AA gain"], second["AA"]) == ("net_a", "", {"value": None, "paper": 71.7})
+
+
+def test_only_trusted_tables_keep_their_links():
+    table = text_table(("page",), [("[x](y)|z",)])
+    assert table_as_markdown(table, trusted=True).splitlines()[-1] == r"| [x](y)\|z |"
+    assert "](" not in table_as_markdown(table)

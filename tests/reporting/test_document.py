@@ -1,4 +1,4 @@
-"""A whole report: the same numbers as the tables and the store, what is missing said, and files that hold together."""
+"""A complete report: the same numbers as the tables and the store, what is missing, and files that fit together."""
 
 from __future__ import annotations
 
@@ -29,18 +29,22 @@ from antiadv.core.errors import BadInput, BadSpec
 from antiadv.core.threat import Access
 from antiadv.evaluation import Resources, Store
 from antiadv.evaluation.cell import Cell
-from antiadv.paper.page import page
-from antiadv.paper.whole import VERDICTS, _summary, build_document
+from antiadv.paper.sections import VERDICTS
 from antiadv.reporting import folder, gallery
+from antiadv.reporting.build import _flagged
 from antiadv.reporting.document import Document, raised
 from antiadv.reporting.flag_explanations import EXPLAINED
 from antiadv.reporting.flags import BEFORE, RULES
 from antiadv.reporting.measures import Difference
-from antiadv.reporting.render import html_page
+from antiadv.reporting.render import html
+from antiadv.reporting.render.markdown import table_as_markdown
 from antiadv.reporting.summary import by_defence, headline
-from antiadv.reporting.verdict import Level
+from antiadv.reporting.verdict import OTHERS, Level
 from tests.engine.probes import RECEIPT, record
-from tests.reporting.stores import RUN, really_run, weaker, written
+from tests.reporting.stores import RUN, document, really_run, weaker, written
+from tools.docs.reproduction import reproduction
+
+NONE, ALONE = "does not protect", "On 1 network some of these gains"
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +69,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, resources: Resources) -> Path:
 
 @pytest.fixture(scope="module")
 def made(paper: Path) -> Document:
-    return build_document(paper)
+    return document(paper)
 
 
 # ---------------------------------------------------------------- the paper
@@ -73,19 +77,19 @@ def made(paper: Path) -> Document:
 
 def test_tables_hold_the_numbers_of_the_page(made: Document, paper: Path):
     """docs/reproduction.md and the report are made of the same grids."""
-    text = page(paper)
-    shown = {part.sheet.name: part for part in made.tables}
+    text = reproduction(paper)
+    shown = {part.table.name: part for part in made.tables}
     assert {"figure-4", "figure-5", "table-3"} <= set(shown)
     for part in made.tables:
-        assert part.sheet.markdown() in text
-        assert all(sentence in text for sentence in part.sentences)
-        made_by = "antiadv report" if part.sheet.name in ("behind", "noise") else f"antiadv reproduce {part.sheet.name}"
+        assert table_as_markdown(part.table) in text
+        assert all(sentence in text for sentence in part.table.sentences)
+        made_by = "antiadv report" if part.table.name in ("behind", "noise") else f"antiadv reproduce {part.table.name}"
         assert part.command == made_by
 
 
 def test_numbers_are_those_of_the_records(made: Document):
-    (figure,) = [part for part in made.tables if part.sheet.name == "figure-4"]
-    lines = {line[2].text: dict(zip(figure.sheet.head, line, strict=True)) for line in figure.sheet.lines}
+    (figure,) = [part for part in made.tables if part.table.name == "figure-4"]
+    lines = {line[2].text: dict(zip(figure.table.head, line, strict=True)) for line in figure.table.lines}
     assert (lines[""]["AA"].value, lines["K = 2"]["AA"].value) == (50.0, 80.0)
     assert (lines["K = 2"]["AA gain"].value, lines["K = 2"]["AA gain"].paper) == (30.0, 18.68)
     assert lines["K = 2"]["adaptive gain"].value == 0.0
@@ -94,12 +98,12 @@ def test_numbers_are_those_of_the_records(made: Document):
 
 
 def test_what_is_missing_is_said(made: Document):
-    stored = [part.sheet.name for part in made.tables]
+    stored = [part.table.name for part in made.tables]
     absent = [name for name in experiments.EXPERIMENTS if name not in stored]
     assert "table-1" in absent
     assert made.absent[0].startswith("Nothing is stored of `table-1`")
     assert all(f"`{name}`" in made.absent[0] for name in absent)
-    (table,) = [part for part in made.tables if part.sheet.name == "table-3"]
+    (table,) = [part for part in made.tables if part.table.name == "table-3"]
     assert f"{len(table.missing)} of `table-3`" in made.absent[1]
     assert any("wrn16-4:awp" in said for said in table.missing)
     assert made.absent[2].startswith("Cells that are stored with fewer samples than asked for: ")
@@ -119,18 +123,19 @@ def test_claims_are_those_that_the_store_can_check(made: Document):
 
 
 def test_every_verdict_has_a_colour_and_a_mark_of_its_own():
-    css = (Path(html_page.__file__).parent / "templates" / "report.css").read_text()
+    css = (Path(html.__file__).parent / "templates" / "report.css").read_text()
     for words in VERDICTS:
         name = words.replace(" ", "-")
         assert re.search(rf"\.{name}[ ,][^{{]*{{ color: ", css), words
         assert re.search(rf"\.{name}::before[^{{]*{{ content: ", css), words
 
 
-def test_the_verdict_comes_first_and_the_adaptive_word_last(made: Document):
+def test_the_verdict_comes_first_and_begins_with_the_adaptive_attack(made: Document):
     first = made.summary[0]
-    asked = "against an attacker who sees scores (1 network)"
-    assert first.startswith(f"`anti_adversary` gains +0.0 points [-8.4, +8.4] (p 1.00) {asked} and +30.0")
-    assert first.endswith("+4.7] (p 1.00) (1 network): it is no answer to an adaptive attacker.")
+    adaptive, _, others = first.partition(OTHERS)
+    assert adaptive.startswith(f"`anti_adversary` {NONE}")
+    assert "+4.7] (p 1.00) (1 network)" in adaptive
+    assert others.startswith(" it gains +0.0 points [-8.4, +8.4] (p 1.00) if they see scores (1 network) and +30.0")
     assert len(made.verdict) == 3
 
 
@@ -152,12 +157,14 @@ def test_whatever_precision_is_stored_is_shown_and_said(tmp_path: Path, paper: P
         found = Store(paper).read(cell)
         store.append(dataclasses.replace(cell, precision="tf32" if cell.defence == "none" else "half"), found, RECEIPT)
         store.append(dataclasses.replace(cell, precision="mixed"), [record(i) for i in range(5)], RECEIPT)
-    mixed = build_document(store)
+    mixed = document(store)
     assert (mixed.summary, mixed.verdict, mixed.flags) == (made.summary, made.verdict, made.flags)
     assert [(c.name, c.verdict, c.passed) for c in mixed.claims] == [(c.name, c.verdict, c.passed) for c in made.claims]
     for before, after in zip(made.tables, mixed.tables, strict=True):
-        assert after.sheet.json() == before.sheet.json()
-    assert any("Searched in tf32 (5) and half (15), judged in float32." in said for said in mixed.tables[-4].sentences)
+        assert after.table.json() == before.table.json()
+    assert any(
+        "Searched in tf32 (5) and half (15), judged in float32." in said for said in mixed.tables[-4].table.sentences
+    )
     drawn = {figure.name: figure for figure in mixed.figures}
     assert "Searched in tf32 (5) and half (15), judged in float32." in drawn["ablations"].caption
     assert [f.panels for f in made.figures] == [f.panels for f in mixed.figures]
@@ -166,16 +173,16 @@ def test_whatever_precision_is_stored_is_shown_and_said(tmp_path: Path, paper: P
 
 
 def test_names_choose_the_tables(paper: Path):
-    assert [part.sheet.name for part in build_document(paper, ["figure-5"]).tables] == ["figure-5"]
+    assert [part.table.name for part in document(paper, ["figure-5"]).tables] == ["figure-5"]
     with pytest.raises(BadSpec, match="no experiment 'table-9'"):
-        build_document(paper, ["table-9"])
+        document(paper, ["table-9"])
 
 
 # ---------------------------------------------------------------- any store
 
 
 def test_a_store_without_the_paper_makes_a_report_without_it(run: Path):
-    made = build_document(run)
+    made = document(run)
     assert made.absent == ()
     assert made.tables == ()
     assert made.claims == ()
@@ -188,7 +195,7 @@ def test_bare_cells_alone_make_a_report(tmp_path: Path, paper: Path):
     bare = [cell for cell in Store(paper).cells() if cell.defence == "none"]
     for cell in bare:
         Store(tmp_path).append(cell, Store(paper).read(cell), RECEIPT)
-    made = build_document(tmp_path)
+    made = document(tmp_path)
     assert made.defences.lines == ()
     assert made.verdict == ()
     assert b"<h2" in folder.files(made)["report.html"]
@@ -196,11 +203,11 @@ def test_bare_cells_alone_make_a_report(tmp_path: Path, paper: Path):
 
 def test_an_empty_store_is_one_sentence(tmp_path: Path):
     with pytest.raises(BadInput, match="holds no records"):
-        build_document(tmp_path / "nowhere")
+        document(tmp_path / "nowhere")
 
 
 def test_every_cell_says_how_it_was_made(run: Path):
-    made = build_document(run)
+    made = document(run)
     head = made.sources.head
     cells = {cell.key: cell for cell in Store(run).cells()}
     for line in made.sources.lines:
@@ -213,7 +220,7 @@ def test_every_cell_says_how_it_was_made(run: Path):
         assert (said["forward"], said["samples"]) == (f"{receipt.forwards:,}", "8")
         assert f"torch {torch.__version__}" in said["versions"]
     linked = {line[3].link for line in made.cells.lines}
-    assert linked == {line[0].place for line in made.sources.lines}
+    assert linked == {line[0].anchor for line in made.sources.lines}
 
 
 def test_no_report_says_where_files_lay(tmp_path: Path, paper: Path):
@@ -221,7 +228,7 @@ def test_no_report_says_where_files_lay(tmp_path: Path, paper: Path):
     cell = Store(paper).cells()[0]
     moved = dataclasses.replace(cell, data="cifar10:dir=/secret/place")
     Store(tmp_path).append(moved, Store(paper).read(cell), RECEIPT)
-    assert not [name for name, content in folder.files(build_document(Store(tmp_path))).items() if b"secret" in content]
+    assert not [name for name, content in folder.files(document(Store(tmp_path))).items() if b"secret" in content]
 
 
 # ---------------------------------------------------------------- gains in short
@@ -239,33 +246,34 @@ def test_the_defence_before_the_most_networks_speaks():
         level("n", "two", Access.INTERNALS, 0.05),
         level("m", "two", Access.INTERNALS, 0.0, 1.0),
     ]
-    assert headline(found) == [
-        "`two` gains +10.0 to +20.0 points against an attacker who has gradients (2 networks); against an attacker who "
-        "knows the defence it gains +0.0 to +5.0 points (2 networks), more than chance explains on 1 network."
-    ]
+    (text,) = headline(found)
+    adaptive, _, others = text.partition(OTHERS)
+    assert adaptive.startswith("`two` gains +0.0 to +5.0 points")
+    assert "(2 networks), significant on 1 network." in adaptive
+    assert others == " it gains +10.0 to +20.0 points if they have gradients (2 networks)."
     assert [[str(e) for e in line] for line in by_defence(found).lines] == [
         ["two", "2", "+10.0 to +20.0 (2 networks)", "+0.0 to +5.0 (2 networks)"],
         ["one", "1", "+50.0 (1 network)", "–"],
     ]
-    assert headline(found[:1])[0].endswith("says nothing of an attacker who knows the defence.")
-    assert headline(found[:1])[0].startswith("`one` gains +50.0 points [+50.0, +50.0] (p 1e-09) against"), "of one, all"
+    assert headline(found[:1])[0].startswith("Nothing is known about `one`")
+    assert "+50.0 points [+50.0, +50.0] (p 1e-09)" in headline(found[:1])[0], "of one network with its interval"
     luck = [level("m", "two", Access.GRADIENTS, 0.2, 0.5), found[2]]
-    assert "(2 networks, more than chance explains on 1)" in headline(luck)[0]
+    assert "(2 networks, significant on 1)" in headline(luck)[0]
     luck[1] = level("n", "two", Access.GRADIENTS, 0.0, 1.0)
-    assert "(2 networks, on none more than chance explains)" in headline(luck)[0]
-    assert headline([found[-1]])[0].endswith("(1 network): it is no answer to an adaptive attacker.")
+    assert "(2 networks, significant on none)" in headline(luck)[0]
+    assert NONE in headline([found[-1]])[0]
     few = dataclasses.replace(found[-1], gain=Difference(0.0, -0.2, 0.2, 0, 0, 1.0, 8))
-    said = "(2 networks), on 1 network with too few samples to tell it from none."
-    assert headline([dataclasses.replace(few, model="n"), found[-1]])[0].endswith(said)
+    unclear = headline([dataclasses.replace(few, model="n"), found[-1]])[0]
+    assert "(2 networks), but on 1 network the samples are too few" in unclear
     wide = dataclasses.replace(found[1], ball=Linf(0.2))
-    assert headline([*found, wide])[0].endswith("; on 1 network some gains are in a ball without an adaptive attack.")
+    assert f" {ALONE}" in headline([*found, wide])[0]
     assert headline([]) == []
 
 
 def test_of_several_before_as_many_networks_each_speaks():
     found = [level(m, d, Access.GRADIENTS, 0.1) for m in "mn" for d in ("one", "two")]
     found.append(level("m", "three", Access.GRADIENTS, 0.9))
-    assert [said.partition(" gains")[0] for said in headline(found)] == ["`one`", "`two`"]
+    assert [re.findall("`(.*?)`", text) for text in headline(found)] == [["one"], ["two"]]
 
 
 def test_a_gain_that_chance_explains_is_none_of_those_that_it_does_not():
@@ -273,23 +281,22 @@ def test_a_gain_that_chance_explains_is_none_of_those_that_it_does_not():
     sure = level("m", "one", Access.INTERNALS, 0.05)
     luck = level("n", "one", Access.INTERNALS, 0.09, 0.5)
     few = dataclasses.replace(luck, gain=Difference(0.09, -0.2, 0.3, 1, 0, 0.5, 8))
-    said = "(2 networks), more than chance explains on 1 network."
-    assert headline([sure, luck])[0].endswith(said)
-    assert headline([sure, few])[0].endswith(said), "one that gained is said before those that cannot tell"
-    assert headline([luck])[0].endswith("(1 network): it is no answer to an adaptive attacker.")
+    expected = "(2 networks), significant on 1 network."
+    assert expected in headline([sure, luck])[0]
+    assert expected in headline([sure, few])[0], "one that gained is named before those that cannot tell"
+    assert NONE in headline([luck])[0]
 
 
 def test_a_network_in_two_balls_or_on_two_data_sets_is_one_network():
     one = level("m", "one", Access.GRADIENTS, 0.1)
     wide, luck = dataclasses.replace(one, ball=Linf(0.2)), level("n", "one", Access.GRADIENTS, 0.3, 0.5)
-    assert "(2 networks, more than chance explains on 1)" in headline([one, wide, luck])[0]
+    assert "(2 networks, significant on 1)" in headline([one, wide, luck])[0]
     assert [str(e) for e in by_defence([one, wide, luck]).lines[0]] == ["one", "2", "+10.0 to +30.0 (2 networks)"]
     knowing = level("m", "one", Access.INTERNALS, 0.0, 1.0)
     other = dataclasses.replace(one, data="e")
-    assert headline([one, knowing])[0].endswith("it is no answer to an adaptive attacker.")
-    assert headline([one, knowing, other])[0].endswith(
-        "; on 1 network some gains are in a ball without an adaptive attack."
-    ), "where nobody who knows the defence was on the other data set"
+    assert NONE in headline([one, knowing])[0]
+    assert ALONE not in headline([one, knowing])[0]
+    assert ALONE in headline([one, knowing, other])[0], "no adaptive attack on the other data set"
 
 
 def test_defences_are_sorted_by_their_least_gain():
@@ -299,8 +306,9 @@ def test_defences_are_sorted_by_their_least_gain():
 
 @pytest.mark.parametrize(("flags", "said"), [(1, "1 warning sign was raised"), (3, "3 warning signs were raised")])
 def test_the_summary_says_how_many_warning_signs_there_are(flags: int, said: str):
-    assert list(_summary(["A gain."], [], flags)) == ["A gain.", f"{said}; each says where to look."]
-    assert list(_summary(["A gain."], [], 0)) == ["A gain."]
+    (sentence,) = _flagged(flags)
+    assert sentence.startswith(said)
+    assert not list(_flagged(0))
 
 
 def test_the_summary_counts_every_place_where_a_sign_was_raised(made: Document, paper: Path):
@@ -362,7 +370,7 @@ def test_kept_images_are_shown_without_their_network(tmp_path: Path, run: Path):
     Store(tmp_path).append(other, Store(run).read(cell), RECEIPT, torch.zeros(8, 3, 32, 32))
     found = gallery.kept(Store(tmp_path))
     assert found.exhibits
-    assert {e.on for e in found.exhibits} == {f"in hand behind {cell.defence}, cifar10:test"}
+    assert {e.on for e in found.exhibits} == {f"in hand with {cell.defence}, cifar10:test"}
 
 
 @pytest.mark.parametrize(
@@ -459,7 +467,7 @@ def test_kept_images_say_what_was_attacked_and_files_are_opened_only_where_they_
     assert gallery.kept(facts, rows).exhibits == ()
     found = gallery.kept(facts, rows, [resources.data("arrays:a/mine.npz")])
     first, other = (cell.images.removeprefix("sha256:")[:8] for cell in (cells[0], cells[2]))
-    on = f"compact:trades behind small_noise:std=0.1, arrays:mine.npz ({first})"
+    on = f"compact:trades with small_noise:std=0.1, arrays:mine.npz ({first})"
     other_dice = f"{on}, seed 1, searched in mixed"
     assert {e.on for e in found.exhibits} == {on, other_dice}
     assert f"arrays:mine.npz ({other}): files that a store names are not opened" in found.about
@@ -522,7 +530,7 @@ def test_a_list_that_is_not_ours_removes_nothing(said: str, made: Document, tmp_
 
 
 def test_the_same_store_gives_the_same_bytes(paper: Path):
-    assert folder.files(build_document(paper)) == folder.files(build_document(paper))
+    assert folder.files(document(paper)) == folder.files(document(paper))
 
 
 def test_a_folder_that_cannot_be_written_is_one_sentence(made: Document, tmp_path: Path):
@@ -582,7 +590,7 @@ def test_a_name_is_shown_and_never_run(tmp_path: Path, paper: Path):
     for defence in ("none", "anti_adversary"):
         odd = dataclasses.replace(cell, model=bad, defence=defence, attack="square", threat=_asked(cell))
         Store(tmp_path).append(odd, [record(i, queries=3) for i in range(9)], RECEIPT)
-    text = folder.files(build_document(Store(tmp_path)))["report.html"].decode()
+    text = folder.files(document(Store(tmp_path)))["report.html"].decode()
     assert "<script>alert" not in text
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
     assert text.count("<script>") == 1
