@@ -49,7 +49,7 @@ def test_a_device_that_is_none(capsys: pytest.CaptureFixture[str], picture: Path
         ["reproduce", "table-3", "--list", "--store", picture.parent / "store"],
         training,
     ):
-        assert "cannot be used as a device here" in refused(capsys, *words, "--device", device)
+        assert "device" in refused(capsys, *words, "--device", device)
     assert [path.name for path in picture.parent.iterdir()] == [picture.name], "nothing was begun"
 
 

@@ -218,7 +218,7 @@ def test_too_few_images(ten: Splits, tmp_path: Path) -> None:
 def test_labels_of_another_set(ten: Splits, tmp_path: Path) -> None:
     x, y = ten["test"]
     files = made.binary_files("cifar10", {**ten, "test": (x, y * 20)})
-    with pytest.raises(BadInput, match="labels are 0 to 9; found 0 to 180"):
+    with pytest.raises(BadInput, match=r"0 to 9\b.*0 to 180"):
         data.import_source(made.write_folder(files, tmp_path / "source"), tmp_path / "data")
 
 
@@ -291,7 +291,7 @@ def test_sources_that_are_nothing_we_know(tmp_path: Path) -> None:
     made.write_archive({"readme.txt": b"hello"}, tmp_path / "other.tar.gz", "inside")
     (tmp_path / "empty").mkdir()
     for name in ("readme.txt", "other.tar.gz", "empty"):
-        with pytest.raises(BadInput, match="is no known form of a data set"):
+        with pytest.raises(BadInput, match="no known form"):
             data.import_source(tmp_path / name, tmp_path / "data")
     with pytest.raises(BadInput, match="does not exist"):
         data.import_source(tmp_path / "absent", tmp_path / "data")
@@ -301,7 +301,7 @@ def test_sources_that_are_nothing_we_know(tmp_path: Path) -> None:
 
 def test_a_set_of_another_name_than_asked(ten: Splits, tmp_path: Path) -> None:
     source = made.write_folder(made.binary_files("cifar10", ten), tmp_path / "source")
-    with pytest.raises(BadInput, match="is no known form of cifar100"):
+    with pytest.raises(BadInput, match=r"no known form .*cifar100"):
         data.import_source(source, tmp_path / "data", "cifar100")
 
 
@@ -370,7 +370,7 @@ def test_a_folder_that_is_not_there_is_not_replaced_by_the_slice(tmp_path: Path)
 
 
 def test_an_id_beyond_the_slice_says_how_to_import(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"has samples 0 to 999 here; asked for 1000: .*antiadv data import SOURCE"):
+    with pytest.raises(BadInput, match=r"0 to 999\b.*1000: .*antiadv data import SOURCE"):
         data.load(f"cifar10:dir={tmp_path}").images([5, 1000])
 
 

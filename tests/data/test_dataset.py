@@ -51,9 +51,7 @@ def test_ids_that_are_no_whole_numbers(dataset: Dataset) -> None:
 @pytest.mark.parametrize("wrong", [4, -1])
 def test_ids_that_are_not_there(dataset: Dataset, wrong: int) -> None:
     for read in (dataset.images, dataset.labels):
-        with pytest.raises(
-            BadInput, match=rf"toy:test has samples 0 to 3 here; asked for {wrong}: there are only four"
-        ):
+        with pytest.raises(BadInput, match=rf"^toy:test .*0 to 3\b.*{wrong}: there are only four"):
             read([0, wrong])
 
 

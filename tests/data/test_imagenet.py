@@ -80,7 +80,7 @@ def test_images_are_opened_only_when_asked_for(folders: Path, tmp_path: Path) ->
     assert dataset.images([0]).shape == (1, 3, 224, 224)
     with pytest.raises(BadInput, match=r"val_00000001\.JPEG .*No such file"):
         dataset.images([1])
-    with pytest.raises(BadInput, match=r"val_00000002\.JPEG has changed since it was imported"):
+    with pytest.raises(BadInput, match=r"val_00000002\.JPEG has changed"):
         dataset.images([2])
 
 
@@ -147,7 +147,7 @@ def test_the_competitions_images_are_recognised_by_their_ids(tmp_path: Path) -> 
         ({"ImageId": "a", "TrueLabel": 0}, r"column TrueLabel: classes are 1 to 1000; found 0"),
         ({"ImageId": "a", "label": "cat"}, "a class is a whole number"),
         ({"ImageId": "a", "wnid": "n01440764"}, "names 1 wnids, expected 1000"),
-        ({"name": "a", "kind": 3}, "no known form of a data set"),
+        ({"name": "a", "kind": 3}, "no known form"),
     ],
 )
 def test_a_csv_that_does_not_fit_is_one_sentence(row: dict[str, object], reason: str, tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_arrays_are_kept_as_they_are_and_memory_mapped(tmp_path: Path) -> None:
             data.load(f"nips2017:dir={tmp_path / 'data'}")
         path.write_bytes(before)
     np.save(tmp_path / "source" / "nips2017_y.npy", np.array([5, 1000, 0]))
-    with pytest.raises(BadInput, match="classes are 0 to 999; found 0 to 1000"):
+    with pytest.raises(BadInput, match=r"0 to 999\b.*0 to 1000"):
         data.import_source(tmp_path / "source", tmp_path / "data")
 
 

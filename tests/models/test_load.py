@@ -104,7 +104,7 @@ def test_an_unknown_variant_lists_the_known_ones(zoo: Path) -> None:
     publish(zoo, "compact-cifar10-trades")
     publish(zoo, "compact-cifar10-awp")
     publish(zoo, "compact-cifar100-mart")
-    with pytest.raises(BadInput, match=r"no compact-cifar10-mart in the package; known there: awp, trades$"):
+    with pytest.raises(BadInput, match=r"compact-cifar10-mart .*: awp, trades$"):
         models.load("compact:mart")
     with pytest.raises(BadInput, match=r"no resnet18-cifar10-standard in .*weights/.*: none"):
         models.load("resnet18")
@@ -129,14 +129,14 @@ def test_a_card_about_another_network_is_refused(zoo: Path) -> None:
 def test_a_card_that_says_too_little_is_refused(zoo: Path) -> None:
     publish(zoo, "compact-cifar10-trades")
     (zoo / "compact-cifar10-trades.json").write_text('{"clean": {"hits": 1, "total": 2}}')
-    with pytest.raises(BadInput, match="is not the card of a network"):
+    with pytest.raises(BadInput, match="card"):
         models.load("compact:trades")
 
 
 def test_an_unknown_name_lists_the_known_ones(zoo: Path) -> None:
     with pytest.raises(BadSpec, match=r"did you mean compact\?.*no module 'compcat'"):
         models.load("compcat:trades")
-    with pytest.raises(BadSpec, match=r"unknown model 'wrn28-11'; did you mean wrn28-10"):
+    with pytest.raises(BadSpec, match=r"'wrn28-11'.*wrn28-10"):
         models.load("wrn28-11:mart")
     with pytest.raises(BadSpec, match="mart, hydra, awp, pretraining"):
         models.load("wrn28-10:trades,path=x")
@@ -281,7 +281,7 @@ def test_canonical_names(text: str, normal: str) -> None:
 
 def test_a_network_in_hand_keeps_its_name_and_unknown_options_are_refused() -> None:
     assert models.canonical(" mine ") == "mine"
-    with pytest.raises(BadSpec, match="has no option 'variants'; did you mean variant"):
+    with pytest.raises(BadSpec, match=r"'variants'.* variant\b"):
         models.canonical("compact:variants=trades")
 
 

@@ -38,9 +38,7 @@ def test_any_number_of_channels() -> None:
 @pytest.mark.parametrize("channels", [1, 2, 5])
 def test_images_with_other_channels_are_refused(channels: int) -> None:
     """Without the check, one channel would be broadcast to all, and the network would return logits."""
-    with pytest.raises(
-        BadInput, match=rf"takes images with 4 channels; found {channels}, of shape \(1, {channels}, 2, 2"
-    ):
+    with pytest.raises(BadInput, match=rf"4 channels.*found {channels}\b.*\(1, {channels}, 2, 2"):
         Normalise((0, 0, 0, 1), (1,))(torch.ones(1, channels, 2, 2))
 
 

@@ -20,12 +20,12 @@ import torch
 from torch import Tensor, nn
 
 from antiadv.core.errors import BadSpec
-from antiadv.train.recipe import Batch, Loss, Phase, Recipe, descent
+from antiadv.train.recipe import Batch, Loss, Phase, Recipe, Wrapper, descent
 from antiadv.train.trades import TRADES
 
 
 @dataclass(frozen=True)
-class AWP(Recipe):
+class AWP(Wrapper):
     recipe: Recipe = TRADES()
     gamma: float = 0.005
     warmup: float = 0.1
@@ -33,12 +33,6 @@ class AWP(Recipe):
     def __post_init__(self) -> None:
         if not (self.gamma >= 0 and 0 <= self.warmup < 1):
             raise BadSpec(f"awp needs gamma >= 0 and 0 <= warmup < 1; found gamma {self.gamma}, warmup {self.warmup}")
-
-    def perturb(self, net: nn.Module, batch: Batch) -> Tensor:
-        return self.recipe.perturb(net, batch)
-
-    def loss(self, net: nn.Module, x: Tensor, z: Tensor, y: Tensor) -> Loss:
-        return self.recipe.loss(net, x, z, y)
 
     def gradients(self, net: nn.Module, weights: Sequence[Tensor], batch: Batch) -> tuple[list[Tensor], Loss]:
         z = self.perturb(net, batch)

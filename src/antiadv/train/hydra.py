@@ -25,12 +25,12 @@ from torch.func import functional_call
 
 from antiadv.core.errors import BadInput, BadSpec
 from antiadv.models.checkpoints import mask
-from antiadv.train.recipe import Batch, Loss, Phase, Recipe
+from antiadv.train.recipe import Phase, Recipe, Wrapper
 from antiadv.train.trades import TRADES
 
 
 @dataclass(frozen=True)
-class Hydra(Recipe):
+class Hydra(Wrapper):
     recipe: Recipe = TRADES()
     keep: float = 0.1
     shares: tuple[float, ...] = (0.55, 0.1, 0.35)
@@ -46,14 +46,7 @@ class Hydra(Recipe):
             raise BadSpec(f"hydra needs 0 < keep <= 1, the share of weights to keep; found {self.keep}")
         if len(self.shares) != 3 or len(self.rates) != 3 or min(*self.shares, *self.rates) <= 0:
             raise BadSpec(f"hydra needs three shares and three rates above 0; found {self.shares} and {self.rates}")
-        if len(self.recipe.phases()) != 1:
-            raise BadSpec(f"hydra needs a recipe of one phase; found one of {len(self.recipe.phases())} phases")
-
-    def perturb(self, net: nn.Module, batch: Batch) -> Tensor:
-        return self.recipe.perturb(net, batch)
-
-    def loss(self, net: nn.Module, x: Tensor, z: Tensor, y: Tensor) -> Loss:
-        return self.recipe.loss(net, x, z, y)
+        self.require_one_phase("hydra")
 
     def phases(self) -> tuple[Phase, ...]:
         return (

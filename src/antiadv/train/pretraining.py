@@ -16,15 +16,15 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from antiadv.core.errors import BadInput, BadSpec
 from antiadv.train.pgd import PGD
-from antiadv.train.recipe import Batch, Loss, Phase, Recipe
+from antiadv.train.recipe import Phase, Recipe, Wrapper
 
 
 @dataclass(frozen=True)
-class Pretraining(Recipe):
+class Pretraining(Wrapper):
     source: str = "cifar100"
     recipe: Recipe = PGD()
     share: float = 0.65
@@ -38,14 +38,7 @@ class Pretraining(Recipe):
     def __post_init__(self) -> None:
         if not (0 < self.share < 1 and self.rate > 0):
             raise BadSpec(f"pretraining needs 0 < share < 1 and rate > 0; found share {self.share}, rate {self.rate}")
-        if len(self.recipe.phases()) != 1:
-            raise BadSpec(f"pretraining needs a recipe of one phase; found one of {len(self.recipe.phases())} phases")
-
-    def perturb(self, net: nn.Module, batch: Batch) -> Tensor:
-        return self.recipe.perturb(net, batch)
-
-    def loss(self, net: nn.Module, x: Tensor, z: Tensor, y: Tensor) -> Loss:
-        return self.recipe.loss(net, x, z, y)
+        self.require_one_phase("pretraining")
 
     def phases(self) -> tuple[Phase, ...]:
         return (

@@ -19,7 +19,7 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-Net = Callable[[Tensor], Tensor]
+from antiadv.core.errors import BadSpec
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,22 @@ class Recipe(ABC):
     def classifier(self, net: nn.Module) -> nn.Module:
         """Return the classifier to evaluate and to use."""
         return net
+
+
+class Wrapper(Recipe):
+    """A recipe that uses the loss of another one, `recipe`."""
+
+    recipe: Recipe
+
+    def perturb(self, net: nn.Module, batch: Batch) -> Tensor:
+        return self.recipe.perturb(net, batch)
+
+    def loss(self, net: nn.Module, x: Tensor, z: Tensor, y: Tensor) -> Loss:
+        return self.recipe.loss(net, x, z, y)
+
+    def require_one_phase(self, name: str) -> None:
+        if len(self.recipe.phases()) != 1:
+            raise BadSpec(f"{name} needs a recipe of one phase; found one of {len(self.recipe.phases())} phases")
 
 
 def descent(
