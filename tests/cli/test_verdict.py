@@ -39,7 +39,7 @@ def test_a_verdict_is_a_table_and_a_sentence(capsys: pytest.CaptureFixture[str],
     assert code == 0
     for part in (MODEL, "linf:4/255", "n 40", "transfer:attack=apgd", "3 forward and 2 backward", "calibration error"):
         assert part in out
-    assert f"Results lie in {tmp_path}; name more --samples to add to them." in out, "it has taken all"
+    assert f"The results are in {tmp_path}; name more --samples to add to them." in out, "it has taken all"
     last = out.strip().splitlines()[-1]
     assert last.startswith(f"On {MODEL}, anti_adversary cannot be judged"), "its ten bands know nothing of CIFAR"
     assert err.startswith("Flag near_chance"), "before anything is attacked"
@@ -61,12 +61,12 @@ def test_of_few_images_it_takes_all_and_says_so(capsys: pytest.CaptureFixture[st
     code, out, _ = run(capsys, "--data", f"arrays:{tmp_path}/mine.npz", "--store", tmp_path / "store")
     assert code == 0
     assert "n 12" in out
-    assert f"Results lie in {tmp_path}/store; these are all the samples there are." in out
+    assert f"The results are in {tmp_path}/store; these are all the samples there are." in out
 
 
 def test_who_ran_out_of_time_is_told_how_to_go_on(capsys: pytest.CaptureFixture[str], tmp_path: Path):
     _, out, _ = run(capsys, "--samples", "0:20", "--store", tmp_path, "--minutes", "0.00001")
-    assert f"Results lie in {tmp_path}; run again to add samples." in out
+    assert f"The results are in {tmp_path}; run again to add samples." in out
 
 
 def test_the_time_is_kept_and_the_rest_comes_later(capsys: pytest.CaptureFixture[str], tmp_path: Path):
