@@ -5,7 +5,7 @@
     in_table(text)       the same, in a table, where a bar would end the column
     in_csv(text)         the same as printable, and nothing that a spreadsheet takes for a formula
 
-HTML and LaTeX have their own escapes, in `html_page.py` and `sheet.py`.
+HTML and LaTeX have their own escapes, in `reporting/render/html.py` and `latex.py`.
 """
 
 from __future__ import annotations
