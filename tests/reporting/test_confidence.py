@@ -200,7 +200,7 @@ def test_a_report_shows_the_cheap_alternative_where_it_was_measured(tmp_path: Pa
     (found,) = antiadv.report(tmp_path).confidence
     assert found.scaled == SCALED
     assert str(found) == (
-        f"{str(alone[0])[:-1]}; bare, but scaled by a fitted temperature, calibration error 0.020, log-loss 0.400, "
+        f"{str(alone[0])[:-1]}; without it, but with a fitted temperature, calibration error 0.020, log-loss 0.400, "
         "mean confidence 90.0 % at 92.0 % accuracy (500 samples)."
     )
     assert found.json()["scaled"]["error"] == 0.02

@@ -53,17 +53,23 @@ def command(
     if data:
         raise BadInput("--data names the images of a gallery, which needs a folder to be written to; add --out.")
     if asked:
-        found = {name: paper.filled(name, store, networks=networks) for name in asked}
-        if json:
-            show.print_json({"store": str(store), "experiments": reproduce.values(found)})
-        else:
-            reproduce.print_filled(found)
+        _show(store, asked, networks, json)
         return
     made = report(store)
     if json:
         show.print_json(made.json())
     else:
         show.print_rows(made.rows, made.sentences)
+
+
+def _show(store: Path, names: list[str], networks: str, json: bool) -> None:
+    from antiadv import paper
+
+    found = {name: paper.filled(name, store, networks=networks) for name in names}
+    if json:
+        show.print_json({"store": str(store), "experiments": reproduce.values(found)})
+    else:
+        reproduce.print_filled(found)
 
 
 def _write(store: Path, names: list[str], networks: str, out: Path, images: int, data: list[str], json: bool) -> None:
