@@ -62,6 +62,7 @@ def test_in_48_dimensions_they_reach_the_true_l2_distance(text: str, queries: in
     assert excess(text, halfspace(2), L2(math.inf), queries).max() < 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [0.01, 0.05, 0.3])
 def test_boundary_forgets_first_steps_that_were_too_long(step: float) -> None:
     """With the rule (4); without it a walk that begins with 0.05 stops a hundredth too far."""

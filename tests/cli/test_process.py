@@ -94,6 +94,7 @@ def test_a_terminal_that_lacks_a_letter_shows_the_rest():
     assert done.stdout.isascii()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("blow", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.skipif(sys.platform != "linux", reason="sends signals as a terminal and a batch system do")
 def test_ctrl_c_and_sigterm_keep_what_is_done_and_the_same_command_goes_on(

@@ -78,12 +78,7 @@ def test_every_public_name_can_be_listed_and_had() -> None:
         antiadv.nothing_of_ours  # noqa: B018
 
 
-@pytest.mark.parametrize(
-    "first",
-    ["import antiadv.evaluation", "from antiadv.reporting import table", "import antiadv.reporting.trial",
-     "antiadv.Cell", "from antiadv import *", "import antiadv.evaluation.store, antiadv.reporting.flags",
-     "from antiadv import evaluate"],
-)  # fmt: skip
+@pytest.mark.parametrize("first", ["import antiadv.evaluation.store, antiadv.reporting.flags", "from antiadv import *"])
 def test_a_function_is_not_hidden_by_its_package(first: str) -> None:
     """`antiadv.evaluate` and `antiadv.report` are functions, in any order of imports."""
     code = f"import antiadv\n{first}\nprint(type(antiadv.evaluate).__name__, type(antiadv.report).__name__)"

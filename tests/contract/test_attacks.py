@@ -146,6 +146,7 @@ def as_bytes(z: Tensor) -> set[bytes]:
     return {row.numpy().tobytes() for row in z}
 
 
+@pytest.mark.slow
 @everywhere
 @pytest.mark.parametrize("share", [0.995, None], ids=["between", "beyond"])
 def test_an_engine_that_rounds_ends_no_search_too_early(name: str, p: float, share: float | None) -> None:
@@ -216,6 +217,7 @@ def test_without_a_radius_an_attack_on_labels_ends_where_the_judge_agrees(name: 
     assert max(r.queries for r in found) <= 600
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "p"), [case for case in CASES if parse(case[0]).minimal])
 @pytest.mark.parametrize("share", [0.0, 0.995], ids=["centre", "between"])
 def test_without_a_radius_an_engine_that_rounds_leaves_nothing_standing(name: str, p: float, share: float) -> None:

@@ -103,6 +103,7 @@ def test_the_glossary_has_at_most_forty_terms_each_once() -> None:
     assert 30 <= len(terms) == len(set(terms)) <= 40
 
 
+@pytest.mark.slow
 def test_the_index_of_results_is_up_to_date_and_lists_every_cell_once() -> None:
     script = [sys.executable, str(ROOT / "tools" / "results_index.py"), "--check"]
     done = subprocess.run(script, capture_output=True, text=True, cwd=ROOT, timeout=200)

@@ -140,7 +140,7 @@ def test_pages_agree_on_how_long_compiling_takes(name: str) -> None:
     assert "half a minute" in " ".join((ROOT / name).read_text().split())
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/index.md"])
+@pytest.mark.parametrize("name", ["README.md", pytest.param("docs/index.md", marks=pytest.mark.slow)])
 def test_code_blocks_of_the_documentation_run(name: str, tmp_path: Path) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / name).read_text(), re.MULTILINE | re.DOTALL)
     assert blocks

@@ -85,6 +85,7 @@ def test_a_cell_that_is_complete_in_another_precision_is_not_run_again(
     assert re.search("half .*CUDA.* cpu", capsys.readouterr().err)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small")
 def test_the_authors_checkpoints_are_run_and_not_mixed_with_the_zoo(capsys: pytest.CaptureFixture[str], tmp_path: Path):
     """A ResNet-18 with the name of one in the zoo and other weights. It gives every image the same label."""

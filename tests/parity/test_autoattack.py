@@ -115,6 +115,7 @@ def ours(net: nn.Module, x: Tensor, y: Tensor, t: Tensor, z: Tensor, ball: Ball,
     return torch.stack(watch.seen)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [100, 13])
 @pytest.mark.parametrize("goal", GOALS)
 @pytest.mark.parametrize(
@@ -201,6 +202,7 @@ def test_not_weaker_than_the_authors(case: tuple[nn.Module, Tensor, Tensor], bal
     assert worst[0] <= worst[1]
 
 
+@pytest.mark.slow
 def test_autoattack_leaves_no_more_standing_than_the_authors(case: tuple[nn.Module, Tensor, Tensor]) -> None:
     """All four in a row on survivors, theirs by their own front door, with shorter loops for both."""
     net, x, y = case

@@ -30,6 +30,8 @@ from benchmarks.parity.verdict import verdict
 from benchmarks.peers import PEERS
 from tools.docs import parity as pages
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 STORED = sorted((ROOT / "results" / "parity").glob("*.json"))
 CPU = Setting(torch.device("cpu"))

@@ -26,6 +26,8 @@ from antiadv.attacks.score_based.bandits import Bandits
 from antiadv.attacks.score_based.nes import NES, published_queries
 from antiadv.core.ball import Ball
 
+pytestmark = pytest.mark.slow
+
 N = 100
 LEVEL = 0.005  # of a false alarm, for each comparison
 BALLS = [antiadv.Linf(4 / 255), antiadv.L2(0.5)]
@@ -143,7 +145,6 @@ def stepped(ball: Ball, x: Tensor, z: Tensor, g: Tensor, share: float) -> Tensor
     return within.clamp(0, 1)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("ball", BALLS, ids=str)
 def test_nes_falls_as_fast_as_the_published_loop(case: Case, ball: Ball) -> None:
     q, updates = 10, 20
@@ -153,7 +154,6 @@ def test_nes_falls_as_fast_as_the_published_loop(case: Case, ball: Ball) -> None
     compare(ours, theirs, q, (5, 10, updates))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("ball", BALLS, ids=str)
 def test_bandits_fall_as_fast_as_the_published_loop(case: Case, ball: Ball) -> None:
     tile, updates = 16, 100

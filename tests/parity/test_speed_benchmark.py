@@ -39,6 +39,8 @@ from benchmarks.speed.setting import Setting
 from benchmarks.speed.verdict import verdict
 from tools.docs import benchmarks as pages
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 CPU = torch.device("cpu")
 HOP = "hop_skip_jump-foolbox-batch-compact-trades"

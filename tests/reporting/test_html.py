@@ -40,7 +40,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Document:
     for defence in ("none", "anti_adversary"):
         threat = Threat(cells[0].threat.ball, Access.SCORES, 100)
         odd = dataclasses.replace(cells[0], model=ODD, defence=defence, attack="square", threat=threat)
-        store.append(odd, [record(i, queries=3 * i) for i in range(9)], RECEIPT)
+        store.append(odd, [record(i, queries=3 * i + 3) for i in range(9)], RECEIPT)
     return document(Store(root), images=2)
 
 

@@ -16,6 +16,7 @@ import zlib
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 
 from antiadv.core import bounds
@@ -227,6 +228,7 @@ BOMBS = {
 }
 
 
+@pytest.mark.slow
 def test_a_small_file_takes_little_memory(tmp_path: Path):
     """One process reads all files, because importing torch takes longer than refusing a file."""
     asked = {}

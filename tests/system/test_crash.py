@@ -95,6 +95,7 @@ def test_twenty_random_kills_lose_only_the_running_shard(tmp_path: Path, unbroke
         assert all(path.read_bytes() == content for path, content in kept.items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 4, 9])
 def test_killed_between_writing_and_renaming(tmp_path: Path, unbroken: list[list[Record]], count: int):
     """The temporary file exists, complete or not, and is not renamed yet. Files 1 and 2 describe the cells, files 3 and
@@ -115,6 +116,7 @@ def test_killed_between_writing_and_renaming(tmp_path: Path, unbroken: list[list
         assert len(load_file(images)["samples"]) == SHARD, "no records without their images"
 
 
+@pytest.mark.slow
 def test_processes_that_write_the_same_cell_at_once_do_not_corrupt_it(tmp_path: Path, unbroken: list[list[Record]]):
     go, root = tmp_path / "go", tmp_path / "store"
     shards = (7, 20, 20)  # overlapping files, and equal names

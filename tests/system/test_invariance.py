@@ -307,6 +307,7 @@ def network() -> torch.nn.Module:
 IMAGES = antiadv.data.load("cifar10:test").images(range(250))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("defence", [None, 0.01])
 @pytest.mark.parametrize("attack", ["pgd:steps=5", "square:steps=10", "transfer:attack=(pgd:steps=5)"])
 def test_a_network_gives_the_same_classes_except_for_borderline_samples(attack: str, defence: float | None):

@@ -375,6 +375,7 @@ def test_a_worker_has_its_gpu_its_threads_and_no_stdout_before_it_is_ready(monke
         torch.set_num_threads(threads)
 
 
+@pytest.mark.slow
 def test_a_script_without_a_main_guard_gets_advice(tmp_path: Path):
     code = (
         "from antiadv.evaluation import *\n"
@@ -427,6 +428,7 @@ def ends_with_one_line(process: subprocess.Popen[str], code: int, before: Sequen
         time.sleep(0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_ctrl_c_and_sigterm_end_driver_and_workers_with_one_line(tmp_path: Path, number: int, code: int):
     process = begin(tmp_path, "processes:2")
@@ -435,6 +437,7 @@ def test_ctrl_c_and_sigterm_end_driver_and_workers_with_one_line(tmp_path: Path,
     ends_with_one_line(process, code)
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_the_fork_server_imports_is_one_line_too(tmp_path: Path):
     process = begin(tmp_path, "processes:2")
 

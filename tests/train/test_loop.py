@@ -58,6 +58,7 @@ def run(text: str, out: Path, model: str = TINY, epochs: int = 4, stop_after: in
     return train(parse(text), model, "cifar10", out, settings, load=colours, progress=progress, save_every=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_stopped_and_resumed_it_ends_with_the_same_bits(case: Case, tmp_path: Path) -> None:
     text = QUICK.get(case.name, case.name)
