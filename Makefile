@@ -17,7 +17,8 @@ test: check
 test-slow: .venv/ready
 	$(BIN)/python -m pytest --numprocesses=auto -m slow
 	ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 $(BIN)/python -m pytest --numprocesses=auto \
-		-m 'slow or not slow' tests/train tests/parity tests/engine tests/core/test_strides.py
+		-m 'slow or not slow' tests/train tests/parity tests/engine tests/golden tests/system/test_invariance.py \
+		tests/core/test_strides.py
 
 check: .venv/ready
 	$(BIN)/ruff format --check $(CODE)
