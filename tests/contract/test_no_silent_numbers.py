@@ -218,7 +218,13 @@ class Watched(Spy):
         return super().forward(x)
 
 
-@pytest.mark.parametrize(("name", "p"), [*CASES, *((n, p) for n in VARIANTS for p in sorted(parse(n).norms))])
+@pytest.mark.parametrize(
+    ("name", "p"),
+    [
+        pytest.param(n, p, marks=pytest.mark.slow if n in ("adaptive", "pseudo_label") else ())
+        for n, p in (*CASES, *((n, p) for n in VARIANTS for p in sorted(parse(n).norms)))
+    ],
+)
 @pytest.mark.parametrize("targeted", [False, True])
 def test_an_attack_tries_an_image_or_is_reported_as_not_run(name: str, p: float, targeted: bool) -> None:
     toy, attack = halfspace(p, n=2), parse(name)

@@ -63,6 +63,7 @@ def test_evaluate_and_resume(run: Any) -> None:
     assert [row.robust.n for row in found["report"].rows] == [12, 12]
 
 
+@pytest.mark.slow
 def test_read_a_verdict(run: Any) -> None:
     verdict = run("read_a_verdict")["verdict"]
     assert verdict.samples == 4

@@ -150,6 +150,7 @@ def test_code_blocks_of_the_documentation_run(name: str, tmp_path: Path) -> None
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_pages_made_of_facts_are_up_to_date() -> None:
     script = [sys.executable, "-m", "tools.docs", "--check"]
     done = subprocess.run(script, capture_output=True, text=True, cwd=ROOT)

@@ -61,6 +61,7 @@ def test_a_network_is_as_good_as_asked(card: Card) -> None:
 EMBEDDED = [c for c in CARDS if c.name.startswith("compact-cifar10-") and "noise" not in c.architecture]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("card", EMBEDDED, ids=by_spec)
 def test_the_embedded_images_are_classified_as_the_card_says(card: Card) -> None:
     """Up to two images, whose prediction may differ on other hardware."""

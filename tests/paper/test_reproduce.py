@@ -17,6 +17,7 @@ from antiadv.reporting.measures import standing
 from tests.paper.written import put
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small")
 def test_a_table_is_run_resumed_shown_and_listed(capsys: pytest.CaptureFixture[str], tmp_path: Path):
     args = ["table-4", "--samples", "3", "--store", str(tmp_path), "--device", "cpu"]

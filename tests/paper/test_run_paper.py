@@ -16,6 +16,7 @@ from tools import run_paper
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small")
 def test_the_script_runs_what_fits_and_continues_later(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
@@ -42,6 +43,7 @@ def test_the_script_runs_what_fits_and_continues_later(
     assert {line.network.name for line, numbers in shown if numbers["AA"].ours is not None} == {"compact:mart"}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small")
 def test_two_processes_never_work_on_one_cell(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path

@@ -58,6 +58,7 @@ def read(root: Path) -> list[list[Record]]:
     return [Store(root).read(cell) for cell in asked()]
 
 
+@pytest.mark.slow
 def test_killed_twice_and_resumed_equals_unbroken(tmp_path: Path, unbroken: list[list[Record]]):
     for count in (2, 7):
         seen = kill_after(tmp_path, start(tmp_path, SHARD, "--pause", 0.1), count)
