@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 
 import torch
 
 torch.set_num_threads(1)
 os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start
+
+# Torch's compiler caches code on disk, and its key does not hold these two switches. Code that was compiled without
+# them gives wrong numbers with them, so an emulated CPU has a cache of its own.
+EMULATED = [os.environ[name] for name in ("ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY") if name in os.environ]
+if EMULATED:
+    cache = f"torchinductor-{'-'.join(EMULATED)}-{os.getuid()}"
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", f"{tempfile.gettempdir()}/{cache}")
 
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     # a shell in the background has it ignored; then so would the programs whose Ctrl-C is tested
