@@ -8,7 +8,7 @@ So results do not depend on batch size, order, early stopping, sharding or resum
 numbers. The bits are the same on every device; normals agree to the last digit of `erfinv`.
 
 Notation:   φ → `_PHI` (2⁶⁴ / golden ratio), mix → `_mix_` (Steele, Lea, Flood, OOPSLA 2014).
-Cost:       on a CPU less than a twentieth of a compact network's forward pass (by test); on CUDA one kernel per request
+Cost:       on a CPU less than a tenth of a compact network's forward pass (by test); on CUDA one kernel per request
             (`draws_cuda.py`).
 """
 
