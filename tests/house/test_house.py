@@ -31,7 +31,7 @@ LAYERS = [
     {"attacks", "defences"},
     {"evaluation", "train"},
     {"reporting"},
-    {"paper"},
+    {"paper", "serving"},
     {"cli"},
 ]
 RANK = {folder: rank for rank, layer in enumerate(LAYERS) for folder in layer}
