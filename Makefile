@@ -5,7 +5,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 CODE := src tests tools benchmarks examples
 
-.PHONY: demo test test-slow check format docs paper bench clean
+.PHONY: demo test test-slow check format docs site paper bench clean
 
 demo: .venv/ready
 	$(BIN)/antiadv demo
@@ -34,6 +34,15 @@ docs: .venv/ready
 	$(BIN)/python -m tools.docs
 	$(BIN)/python tools/results_index.py
 
+# the documentation as a site in site/; a broken link or an unknown name is an error
+site: .venv-site/ready
+	NO_MKDOCS_2_WARNING=1 PYTHONPATH=src .venv-site/bin/mkdocs build --quiet
+
+.venv-site/ready: tools/site-requirements.txt
+	$(PYTHON) -m venv .venv-site
+	.venv-site/bin/python -m pip install --quiet --disable-pip-version-check --requirement tools/site-requirements.txt
+	touch $@
+
 # the paper from the stored results, in under a minute: docs/reproduction.md and report/report.html
 paper: docs
 	$(BIN)/antiadv report --store results --out report --gallery 6
@@ -59,4 +68,4 @@ bench: .venv-bench/ready
 	touch $@
 
 clean:
-	rm -rf .venv .venv-bench .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-bench .venv-site site .mypy_cache .pytest_cache .ruff_cache .hypothesis
