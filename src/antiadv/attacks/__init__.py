@@ -1,7 +1,7 @@
 """The attacks: `ATTACKS = {name: class}`. To add one, write a file in the folder of its access level and a line below.
 
 The folders are the access levels: decision_based < score_based < white_box < adaptive. `_search/` holds what searches
-share. `cascade.py` runs other attacks in order, and needs the access of its stages.
+share. `cascade.py` runs other attacks in order, and needs the access of its stages. `foreign/` calls other libraries'.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from antiadv.attacks.decision_based.boundary import Boundary
 from antiadv.attacks.decision_based.hop_skip_jump import HopSkipJump
 from antiadv.attacks.decision_based.qeba import Qeba
 from antiadv.attacks.decision_based.rays import Rays
+from antiadv.attacks.foreign.libraries import LIBRARIES
 from antiadv.attacks.score_based.bandits import Bandits
 from antiadv.attacks.score_based.nes import NES
 from antiadv.attacks.score_based.simba import Simba
@@ -58,7 +59,7 @@ ATTACKS: dict[str, Callable[..., Attack]] = {
 
 def parse(text: str) -> Attack:
     """The attack that a spec such as `pgd:steps=40` names."""
-    attack: Attack = spec.parse(text, ATTACKS, "attack")
+    attack: Attack = spec.parse(text, {**ATTACKS, **LIBRARIES}, "attack")
     return attack
 
 

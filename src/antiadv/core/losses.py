@@ -5,6 +5,7 @@
     dlr(s, y)      −margin(s, y) / (s_(1) − s_(3) + 1e-12)                    scale-free; (j) is the j-th largest
     gap(s, y, t)   s_t − s_y                                                  t overtakes y where it turns positive
     dlr_to(s, y, t), ce_to(s, y, t)                                           rise as t gains on y
+    weighted(s, v) Σ_k v_k s_k                                                its gradient is a vector-Jacobian product
 
 An attack passes one of these to `oracle.gradient(z, loss, y)`. The tensors after `loss` are cut into micro-batches like
 z.
@@ -62,6 +63,10 @@ def dlr_lead(s: Tensor, y: Tensor) -> Tensor:
 
 def ce_to(s: Tensor, y: Tensor, t: Tensor) -> Tensor:
     return -ce(s, t)
+
+
+def weighted(s: Tensor, v: Tensor) -> Tensor:
+    return (s * v).sum(1)
 
 
 def negated(loss: Loss) -> Loss:

@@ -4,6 +4,7 @@
     scores(z)                 [N, K]    all scores
     gradient(z, loss, y, …)   s, ∂ Σ loss(s, y, …) / ∂z       per sample, since loss is [N]
     jacobian(z)               s, ∂ s / ∂z    [N, K, …]        one query, and one gradient per class
+    scores_and_pullback(z)    s, and v ↦ ∂ Σ v·s / ∂z         one query, and one gradient per call of the function
     open()                    the classifier itself
     confirm(z)                the judge's answer to images that were sent before (`confirm.py`)
     mark_rejected(z)          record images that the judge rejected; was_rejected(z) [N] asks for them
@@ -38,7 +39,7 @@ from antiadv.core.engine import Eager, Engine
 from antiadv.core.errors import AccessDenied
 from antiadv.core.held import Search, hold
 from antiadv.core.ledger import Ledger
-from antiadv.core.losses import Loss, margin, negated
+from antiadv.core.losses import Loss, margin, negated, weighted
 from antiadv.core.threat import Access, Threat
 
 UNLIMITED = 2**62  # queries
@@ -158,6 +159,28 @@ class Oracle:
         self._note(s, j.flatten(0, 1))
         self._seen()
         return s, j
+
+    def scores_and_pullback(self, z: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        """Scores at z, and a function that returns the gradient of their sum with given weights [N, K].
+
+        For code that makes its own loss from the scores. Each call of the function is one gradient, and no query.
+        """
+        draws = self._charge(z, Access.SCORES)
+        if len(z) == 0:
+            return _nothing(z), torch.zeros_like
+        s = self._engine.scores(self._model, z, **draws)
+        self._note(s)
+        self._seen()
+
+        def pullback(weights: Tensor) -> Tensor:
+            self._need(Access.GRADIENTS)
+            each = torch.full_like(self._rows, len(z) // len(self))
+            self._ledger.gradients.index_add_(0, self._rows, each)
+            again, g = self._engine.gradient(self._model, z, weighted, weights.to(s), **draws)
+            self._note(again, g)
+            return g
+
+        return s, pullback
 
     def open(self) -> nn.Module:
         """The classifier itself. Needs access to INTERNALS."""
@@ -312,6 +335,9 @@ class OracleWrapper(Oracle):
 
     def jacobian(self, z: Tensor) -> tuple[Tensor, Tensor]:
         return self.inner.jacobian(z)
+
+    def scores_and_pullback(self, z: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        return self.inner.scores_and_pullback(z)
 
     def open(self) -> nn.Module:
         return self.inner.open()

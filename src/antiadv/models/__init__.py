@@ -12,13 +12,10 @@ Building and loading do not touch torch's global random numbers.
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import inspect
 import re
-import sys
 import typing
-from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -26,6 +23,7 @@ from torch import nn
 
 from antiadv.core import spec
 from antiadv.core.errors import AntiadvError, BadInput, BadSpec
+from antiadv.core.imports import current_directory_importable
 from antiadv.models import loaders
 from antiadv.models.card import Accuracy, Card
 from antiadv.models.checkpoints import digest
@@ -138,7 +136,7 @@ def _imported(text: str) -> nn.Module:
     """Call the function at an import path. The seed is fixed, so every worker gets the same untrained weights."""
     where, _, name = text.partition(":")
     try:
-        with _current_directory_importable(), torch.random.fork_rng(devices=[]):
+        with current_directory_importable(), torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(0)
             make = importlib.import_module(where)
             torch.default_generator.manual_seed(0)  # an import may use random numbers, but runs only once
@@ -170,12 +168,3 @@ def _unknown(text: str) -> BadSpec:
         return error
     raise AssertionError(f"{text} is registered")
 
-
-@contextlib.contextmanager
-def _current_directory_importable() -> Iterator[None]:
-    here = str(Path.cwd())
-    sys.path.insert(0, here)
-    try:
-        yield
-    finally:
-        sys.path.remove(here)

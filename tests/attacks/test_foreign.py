@@ -1,0 +1,159 @@
+"""Attacks of other libraries: counted, capped and judged like ours, and ours in foolbox's shape."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import antiadv
+from antiadv import attacks
+from antiadv.attacks.foreign.as_foolbox import AsFoolbox
+from antiadv.attacks.foreign.libraries import arguments
+from antiadv.core.errors import AccessDenied, BadInput, BadSpec
+from tests.toys import Halfspace
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # it imports a deprecated module of scipy
+    import foolbox
+
+SHAPE = (3, 4, 4)
+X = 0.5 + 0.05 * (torch.rand(6, *SHAPE, generator=torch.Generator().manual_seed(1)) - 0.5)
+
+
+def halfspace() -> tuple[nn.Module, Tensor, Tensor, float]:
+    """A linear network, images, labels, and a radius that breaks all of them."""
+    net = Halfspace(SHAPE)
+    y = net(X).argmax(1)
+    distance = (net(X)[:, 0] - net(X)[:, 1]).abs() / net.w.abs().sum()
+    return net, X, y, float(distance.max()) * 1.2
+
+
+class Counted(nn.Module):
+    """Counts the images that reach the network."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net, self.images = net, 0
+        self.eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.images += len(x)
+        s: Tensor = self.net(x)
+        return s
+
+
+def numpy_state() -> bytes:
+    return bytes(np.random.get_state(legacy=False)["state"]["key"])  # noqa: NPY002  what other libraries use
+
+
+def fast_sign(model: nn.Module, x: Tensor, y: Tensor, eps: float) -> Tensor:
+    """An attack as people write it: one step along the sign of the gradient."""
+    z = x.clone().requires_grad_()
+    (g,) = torch.autograd.grad(nn.functional.cross_entropy(model(z), y), z)
+    return (x + eps * g.sign()).clamp(0, 1)
+
+
+def half_of_them(model: nn.Module, x: Tensor, y: Tensor, eps: float) -> Tensor:
+    """Asks about the samples with even numbers only, three times each."""
+    for _ in range(3):
+        model(x[::2])
+    return x
+
+
+def test_foolbox_breaks_what_can_be_broken_and_is_counted() -> None:
+    net, x, y, eps = halfspace()
+    found = antiadv.attack(net, x, y, "foolbox:LinfPGD,options=(steps=10+rel_stepsize=0.4)", antiadv.Linf(eps))
+    assert found.robust_accuracy == 0
+    assert all(10 <= record.queries <= 12 for record in found.records)
+    assert all(record.gradients == 10 for record in found.records)
+
+
+def test_pyautoattack_agrees_with_ours_and_its_queries_are_those_that_reached_the_network() -> None:
+    with torch.random.fork_rng():
+        torch.random.manual_seed(0)
+        net = nn.Sequential(nn.Flatten(), nn.Linear(48, 10)).eval()
+    x = torch.rand(6, *SHAPE, generator=torch.Generator().manual_seed(2))
+    y, small = net(x).argmax(1), antiadv.Linf(0.08)
+    counted = Counted(net)
+    theirs = antiadv.attack(counted, x, y, "pyautoattack", small)
+    ours = antiadv.attack(net, x, y, "apgd", small)
+    assert theirs.fooled.tolist() == ours.fooled.tolist()
+    assert 0 < ours.robust_accuracy < 1
+    assert sum(record.queries for record in theirs.records) <= counted.images
+
+
+def test_the_budget_ends_the_attack_and_keeps_what_was_found() -> None:
+    net, x, y, eps = halfspace()
+    found = antiadv.attack(
+        net, x, y, "foolbox:LinfPGD,options=(steps=40+rel_stepsize=0.4)", antiadv.Linf(eps), queries=8
+    )
+    assert max(record.queries for record in found.records) <= 8
+    assert found.robust_accuracy == 0
+
+
+def test_labels_suffice_for_an_attack_on_labels_and_not_for_gradients() -> None:
+    net, x, y, _ = halfspace()
+    ball = antiadv.L2(3)
+    found = antiadv.attack(net, x, y, "foolbox:HopSkipJumpAttack,options=(steps=2),level=labels", ball)
+    assert found.robust_accuracy < 1
+    with pytest.raises((AccessDenied, RuntimeError)):
+        antiadv.attack(net, x, y, "foolbox:LinfPGD,level=scores", antiadv.Linf(0.1))
+
+
+def test_a_function_of_ones_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    net, x, y, eps = halfspace()
+    found = antiadv.attack(net, x, y, "function:(tests.attacks.test_foreign:fast_sign)", antiadv.Linf(eps))
+    assert found.robust_accuracy == 0
+    (tmp_path / "nearby.py").write_text("def nothing(model, x, y, eps):\n    return x[:1]\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadInput, match="shape"):
+        antiadv.attack(net, x, y, "function:(nearby:nothing)", antiadv.Linf(eps))
+
+
+def test_some_of_the_samples_are_charged_to_the_right_ones() -> None:
+    net, x, y, eps = halfspace()
+    found = antiadv.attack(net, x, y, "function:(tests.attacks.test_foreign:half_of_them)", antiadv.Linf(eps))
+    assert [record.queries for record in found.records] == [3, 0, 3, 0, 3, 0]
+
+
+def test_global_random_numbers_are_put_back_and_results_repeat() -> None:
+    net, x, y, eps = halfspace()
+    before = torch.random.get_rng_state(), numpy_state(), random.getstate()
+    runs = [antiadv.attack(net, x, y, "foolbox:LinfPGD", antiadv.Linf(eps / 2)).images for _ in range(2)]
+    assert torch.equal(*runs)
+    assert torch.equal(torch.random.get_rng_state(), before[0])
+    assert numpy_state() == before[1]
+    assert random.getstate() == before[2]
+
+
+@pytest.mark.parametrize("text", ["foolbox:NoSuchAttack", "art:Nothing", "torchattacks:PGD", "function:(no.such:one)"])
+def test_what_is_missing_is_named(text: str) -> None:
+    net, x, y, eps = halfspace()
+    with pytest.raises((BadInput, BadSpec)):
+        antiadv.attack(net, x, y, text, antiadv.Linf(eps))
+
+
+def test_texts_read_back() -> None:
+    text = "foolbox:attack=L2PGD,options=(steps=40+rel_stepsize=0.1)"
+    assert antiadv.core.spec.text(attacks.parse(text)) == text  # type: ignore[attr-defined]
+    with pytest.raises(BadSpec):
+        arguments("steps")
+
+
+def test_ours_as_foolbox_calls_it() -> None:
+    net, x, y, eps = halfspace()
+    model = foolbox.PyTorchModel(net, bounds=(0, 1))
+    criterion = foolbox.criteria.Misclassification(y)
+    images, _, fooled = AsFoolbox("pgd")(model, x, criterion, epsilons=eps)
+    assert fooled.all()
+    assert images.shape == x.shape
+    _, _, each = AsFoolbox("pgd")(model, x, y, epsilons=[0.0, eps])
+    assert each.shape == (2, 6)
+    assert each[1].all()
+    assert not each[0].any()
