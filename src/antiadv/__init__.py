@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from antiadv.defences.anti_adversary import AntiAdversary
     from antiadv.engine.fast import Replayed
     from antiadv.evaluation import Cell, Outcome, Resources, Store, attack, evaluate, make_cell
+    from antiadv.models.wrap import wrap
     from antiadv.reporting import report
     from antiadv.reporting.trial import verdict
 
@@ -46,6 +47,7 @@ __all__ = [
     "models",
     "report",
     "verdict",
+    "wrap",
 ]
 
 __version__ = "0.2.0.dev0"
@@ -69,6 +71,7 @@ _HOMES = {
     "make_cell": "antiadv.evaluation",
     "report": "antiadv.reporting",
     "verdict": "antiadv.reporting.trial",
+    "wrap": "antiadv.models.wrap",
 }
 _MODULES = {name: f"antiadv.{name}" for name in ("attacks", "core", "data", "defences", "models", "paper")}
 _MODULES["errors"] = "antiadv.core.errors"

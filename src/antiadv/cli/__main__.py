@@ -2,7 +2,7 @@
 
 Commands import torch and the library when they run, so that help and version are quick.
 
-antiadv demo | attack | evaluate | report | reproduce | verdict | theory | train | data import | list
+antiadv demo | check | attack | evaluate | report | reproduce | verdict | theory | train | data import | list
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import typer
 
 import antiadv
 from antiadv import __version__
-from antiadv.cli import attack, catalogue, data, demo, evaluate, report, reproduce, start, theory, train, verdict
+from antiadv.cli import attack, catalogue, check, data, demo, evaluate, report, reproduce, start, theory, train, verdict
 from antiadv.cli.start import ENDED, STOPPED
 from antiadv.core.errors import AntiadvError
 from antiadv.core.printable import printable
@@ -37,6 +37,7 @@ RESUME = "finished work is kept, and the same command continues from there"
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 VERBS = {
     "demo": demo,
+    "check": check,
     "attack": attack,
     "evaluate": evaluate,
     "report": report,

@@ -3,6 +3,7 @@
     load("compact:trades")               a trained network in eval mode and float32, without parameter gradients
     load("wrn28-10:mart,path=FILE")      the weights that the authors published
     load("my.module:make_net")           your own: a function without arguments that returns an nn.Module
+    load("onnx:net.onnx")                other files: ONNX, TorchScript, a folder of Hugging Face (`wrap.py`)
     build("preact18:width=16")           an untrained network
     digest(network)                      its identity, a sha256
     canonical(text), label(text)         its name in cells, without the path of its file, and its name in reports
@@ -25,6 +26,7 @@ from antiadv.core import spec
 from antiadv.core.errors import AntiadvError, BadInput, BadSpec
 from antiadv.core.imports import current_directory_importable
 from antiadv.models import loaders
+from antiadv.models import wrap as wrapping
 from antiadv.models.card import Accuracy, Card
 from antiadv.models.checkpoints import digest
 from antiadv.models.loaders import ARCHITECTURES, build, find_cards
@@ -41,6 +43,7 @@ __all__ = [
     "cards",
     "catalogue",
     "digest",
+    "is_file",
     "is_known",
     "is_registered",
     "label",
@@ -55,7 +58,12 @@ MODELS: spec.Registry = {
     "wrn34-10": loaders.wrn34_10,
     "resnet50": loaders.resnet50,
     "file": loaders.file,
+    "onnx": wrapping.onnx,
+    "torchscript": wrapping.torchscript,
+    "huggingface": wrapping.huggingface,
 }
+
+FILES = ("file", "onnx", "torchscript", "huggingface")  # names that mean nothing without the path of a file
 
 cards = find_cards
 
@@ -84,6 +92,11 @@ def is_registered(text: str) -> bool:
     return text.partition(":")[0].strip() in MODELS
 
 
+def is_file(text: str) -> bool:
+    """Return whether the text names a network by its file alone, such as `file:` and `onnx:`."""
+    return text.partition(":")[0].strip() in FILES
+
+
 def is_known(text: str) -> bool:
     """Return whether `load` can try it: a registered name or an import path.
 
@@ -94,16 +107,16 @@ def is_known(text: str) -> bool:
 
 
 def label(text: str) -> str:
-    """Return the name of a network in reports: its normal form, and for `file:` the name of the file.
+    """Return the name of a network in reports: its normal form, and for `file:` and the like the name of the file.
 
     >>> label("file:/data/runs/net.safetensors"), label("wrn28-10:mart,path=/data/net.pt")
     ('file:net.safetensors', 'wrn28-10:mart')
     """
-    if text.partition(":")[0].strip() != "file":
+    if not is_file(text):
         return canonical(text)
     read = spec.read(text, MODELS, "model")
-    rest = read.text(leave_out=("path",)).removeprefix("file").removeprefix(":")
-    return "file:" + ",".join([spec.show(Path(read.options["path"]).name), *[rest] * bool(rest)])
+    rest = read.text(leave_out=("path",)).removeprefix(read.name).removeprefix(":")
+    return f"{read.name}:" + ",".join([spec.show(Path(read.options["path"]).name), *[rest] * bool(rest)])
 
 
 def catalogue() -> list[dict[str, str]]:
@@ -167,4 +180,3 @@ def _unknown(text: str) -> BadSpec:
     except BadSpec as error:
         return error
     raise AssertionError(f"{text} is registered")
-

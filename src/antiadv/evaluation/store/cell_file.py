@@ -128,7 +128,7 @@ def _name(text: str) -> str:
 
 def _portable_model(model: str) -> str:
     """A model's name without the folder of its file. A `file:` keeps it, since it has no other name."""
-    return model if model.partition(":")[0].strip() == "file" else models.canonical(model)
+    return model if models.is_file(model) else models.canonical(model)
 
 
 def _portable_data(text: str) -> str:

@@ -1,0 +1,45 @@
+"""`antiadv check`: what is wrong with a model or its images, on one screen, with the line to write."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from antiadv.cli import options, show
+
+FEW = 100  # samples
+MARKS = {True: "fine", False: "WRONG", None: "note"}
+
+
+def command(
+    model: options.Model,
+    data: options.Data = "cifar10",
+    samples: Annotated[
+        str | None,
+        typer.Option("--samples", help="Which samples, START:STOP.", show_default=f"the first {FEW}, or all"),
+    ] = None,
+    device: options.Device = None,
+    json: options.Json = False,
+    debug: options.Debug = False,
+) -> None:
+    """Check a network and its images before you attack it: range, normalisation, mode, gradients.
+
+    Exits with 1 if something is wrong.
+    """
+    from antiadv.evaluation.cell import parse_samples
+    from antiadv.evaluation.preflight import preflight
+    from antiadv.evaluation.resources import Resources
+
+    resources = Resources(device)
+    images = resources.data(data)
+    ids = images.ids[:FEW] if samples is None else parse_samples(samples)
+    x, y = images.images(ids).to(resources.device), images.labels(ids).to(resources.device)
+    findings = preflight(resources.model(model), x, y)
+    if json:
+        show.print_json([vars(f) for f in findings])
+    else:
+        for f in findings:
+            show.out().print(f"{MARKS[f.fine]:6} {f.name:14} {f.found}" + (f"\n{'':22}{f.todo}" if f.todo else ""))
+    if any(f.fine is False for f in findings):
+        raise typer.Exit(1)

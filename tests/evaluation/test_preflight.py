@@ -1,0 +1,118 @@
+"""The pre-flight finds each mistake, names the line that mends it, and finds nothing in a sound network."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import antiadv
+from antiadv.cli.__main__ import main
+from antiadv.evaluation.preflight import Finding, preflight
+from antiadv.models.preprocess import CONSTANTS, Normalise
+
+
+def images() -> tuple[Tensor, Tensor]:
+    data = antiadv.data.load("cifar10")
+    return data.images(range(60)), data.labels(range(60))
+
+
+def zoo() -> nn.Module:
+    return antiadv.models.load("compact:standard")
+
+
+def wrong(model: nn.Module, x: Tensor, y: Tensor) -> dict[str, Finding]:
+    return {f.name: f for f in preflight(model, x, y) if f.fine is False}
+
+
+class Undo(nn.Module):
+    """The zoo network without its own normalisation: it wants images that are normalised before."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+        mean, std = CONSTANTS["cifar10"]
+        self.mean, self.std = torch.tensor(mean).view(-1, 1, 1), torch.tensor(std).view(-1, 1, 1)
+        self.eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        s: Tensor = self.net(x * self.std + self.mean)
+        return s
+
+
+class Noisy(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        s: Tensor = x.flatten(1)[:, :10] + torch.randn(len(x), 10)
+        return s
+
+
+class OverTheBatch(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        s = x.flatten(1)[:, :10]
+        return s - s.mean(0)
+
+
+def test_a_sound_network_has_no_findings() -> None:
+    x, y = images()
+    assert wrong(zoo(), x, y) == {}
+
+
+def test_a_missing_normalisation_is_found_and_the_line_mends_it() -> None:
+    x, y = images()
+    model = Undo(zoo())
+    found = wrong(model, x, y)["normalisation"]
+    mended = eval(found.todo.removeprefix("model = "), {"antiadv": antiadv, "model": model})
+    assert wrong(mended, x, y) == {}
+
+
+def test_a_second_normalisation_is_found() -> None:
+    x, y = images()
+    twice = nn.Sequential(Normalise(*CONSTANTS["cifar10"]), zoo()).eval()
+    assert "normalisation" in wrong(twice, x, y)
+
+
+class Colour(nn.Module):
+    """Names the strongest channel."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 10 * x.mean((2, 3))
+
+
+def test_turned_channels_are_found() -> None:
+    x = torch.rand(60, 3, 4, 4, generator=torch.Generator().manual_seed(0))
+    y = Colour()(x.flip(1)).argmax(1)
+    assert "bgr" in wrong(Colour().eval(), x, y)["normalisation"].todo
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        (Noisy().eval(), "determinism"),
+        (OverTheBatch().eval(), "batch"),
+        (nn.Sequential(nn.Flatten(), nn.Linear(12, 3), nn.Softmax(1)).eval(), "scores"),
+        (nn.Sequential(nn.Flatten(), nn.Linear(12, 3), nn.Dropout()).train(), "mode"),
+        (nn.Linear(5, 3).eval(), "scores"),
+    ],
+)
+def test_other_mistakes(model: nn.Module, name: str) -> None:
+    x = torch.rand(8, 3, 2, 2, generator=torch.Generator().manual_seed(0))
+    assert name in wrong(model, x, torch.zeros(8, dtype=torch.int64))
+
+
+def test_a_model_without_gradients_is_noted_and_not_wrong() -> None:
+    x = torch.rand(8, 3, 2, 2, generator=torch.Generator().manual_seed(0))
+    found = preflight(antiadv.wrap(lambda images: images.mean((2, 3))), x, torch.zeros(8, dtype=torch.int64))
+    assert [f.fine for f in found if f.name == "gradients"] == [None]
+
+
+def test_images_divided_twice_are_found() -> None:
+    x, y = images()
+    assert "range" in wrong(zoo(), x / 255, y)
+
+
+def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--model", "compact:standard", "--samples", "0:40", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {f["name"] for f in found} >= {"range", "scores", "gradients", "normalisation"}

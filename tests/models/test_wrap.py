@@ -1,0 +1,175 @@
+"""Any model as a classifier: modules, functions, ONNX, TorchScript, folders of Hugging Face, timm's settings."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import antiadv
+from antiadv import models
+from antiadv.core.errors import BadInput
+from antiadv.models.wrap import wrap
+
+X = torch.rand(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+
+
+def linear(inputs: int = 192) -> nn.Module:
+    with torch.random.fork_rng():
+        torch.random.manual_seed(0)
+        return nn.Sequential(nn.Flatten(), nn.Linear(inputs, 5)).eval()
+
+
+class Returns(nn.Module):
+    """Returns its scores inside something else."""
+
+    def __init__(self, net: nn.Module, how: str) -> None:
+        super().__init__()
+        self.net, self.how = net, how
+
+    def forward(self, x: Tensor) -> Any:
+        s = self.net(x)
+        return {"tuple": (s, x), "dict": {"logits": s}, "none": None}[self.how]
+
+
+def test_mean_and_std_are_applied_once() -> None:
+    net, mean, std = linear(), torch.tensor([0.1, 0.2, 0.3]), torch.tensor([0.5, 0.6, 0.7])
+    by_hand = net((X - mean[:, None, None]) / std[:, None, None])
+    torch.testing.assert_close(wrap(net, mean=mean.tolist(), std=std.tolist())(X), by_hand)
+
+
+def test_scale_channel_order_size_and_layout() -> None:
+    net = linear()
+    torch.testing.assert_close(wrap(net, scale=255)(X), net(255 * X))
+    torch.testing.assert_close(wrap(net, bgr=True)(X), net(X.flip(1)))
+    torch.testing.assert_close(wrap(net, channels_last=True)(X), net(X.permute(0, 2, 3, 1)))
+    small = wrap(linear(48), size=4)
+    assert small(X).shape == (4, 5)
+    assert small(X[:, :, :4, :4]).equal(linear(48)(X[:, :, :4, :4]))  # the right size is left alone
+
+
+@pytest.mark.parametrize("how", ["tuple", "dict"])
+def test_scores_are_found_in_what_a_model_returns(how: str) -> None:
+    assert wrap(Returns(linear(), how))(X).equal(linear()(X))
+
+
+def test_a_model_without_scores_is_refused() -> None:
+    with pytest.raises(BadInput, match="NoneType"):
+        wrap(Returns(linear(), "none"))(X)
+    with pytest.raises(BadInput):
+        wrap("resnet")  # type: ignore[arg-type]
+
+
+def test_probabilities_become_logits_with_the_same_softmax() -> None:
+    net = linear()
+    s = wrap(nn.Sequential(net, nn.Softmax(1)), output="probabilities")(X)
+    torch.testing.assert_close(s.softmax(1), net(X).softmax(1))
+    assert s.max() <= 0
+
+
+def test_a_function_on_arrays_serves_scores_and_refuses_gradients() -> None:
+    weights = linear()[1].weight.detach().numpy()  # type: ignore[index]
+
+    def function(images: np.ndarray[Any, Any]) -> Any:
+        assert images.dtype == np.float32
+        return images.reshape(len(images), -1) @ weights.T
+
+    net = wrap(function)
+    y = net(X).argmax(1)
+    found = antiadv.attack(net, X, y, "square", antiadv.Linf(0.2), queries=20)
+    assert all(record.queries for record in found.records)
+    with pytest.raises(BadInput, match="gradient"):
+        antiadv.attack(net, X, y, "pgd", antiadv.Linf(0.2))
+
+
+def test_settings_of_timm_are_used_and_what_is_given_counts_more() -> None:
+    net = linear()
+    net.pretrained_cfg = {"mean": (0.5,) * 3, "std": (0.25,) * 3, "input_size": (3, 8, 8)}  # type: ignore[assignment]
+    torch.testing.assert_close(wrap(net)(X), net((X - 0.5) / 0.25))
+    torch.testing.assert_close(wrap(net, mean=(0.0,), std=(1.0,))(X), net(X))
+
+
+def test_networks_of_timm_built_from_a_name() -> None:
+    timm = pytest.importorskip("timm", reason="timm needs torchvision, which has no CPU build to test with")
+    net = wrap(timm.create_model("resnet18", pretrained=False, num_classes=7).eval())
+    assert net(torch.rand(2, 3, 64, 64)).shape == (2, 7)
+
+
+@pytest.mark.filterwarnings("ignore")  # tracing is deprecated, files remain
+def test_torchscript(tmp_path: Path) -> None:
+    net, path = linear(), tmp_path / "net.pt"
+    torch.jit.trace(net, X).save(str(path))
+    loaded = models.load(f"torchscript:{path}")
+    torch.testing.assert_close(loaded(X), net(X))
+    y = net(X).argmax(1)
+    assert antiadv.attack(loaded, X, y, "pgd", antiadv.Linf(0.3)).robust_accuracy < 1
+    (tmp_path / "broken.pt").write_bytes(b"PK\x03\x04 nothing")
+    with pytest.raises(BadInput, match="TorchScript"):
+        models.load(f"torchscript:{tmp_path / 'broken.pt'}")
+
+
+def save_onnx(net: nn.Module, path: Path) -> None:
+    pytest.importorskip("onnxscript")
+    batch = torch.export.Dim("batch", min=1, max=64)
+    torch.onnx.export(net, (X,), str(path), dynamo=True, verbose=False, dynamic_shapes=({0: batch},))
+
+
+@pytest.mark.filterwarnings("ignore")  # of the exporter, about its own parts
+def test_onnx_files_are_networks_named_by_their_content(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    net, path = linear(), tmp_path / "net.onnx"
+    save_onnx(net, path)
+    loaded = models.load(f"onnx:{path}")
+    torch.testing.assert_close(loaded(X), net(X), atol=1e-5, rtol=1e-5)
+    before = models.digest(loaded)
+    with torch.no_grad():
+        net[1].bias += 1  # type: ignore[index]
+    save_onnx(net, path)
+    assert models.digest(models.load(f"onnx:{path}")) != before
+    assert models.label(f"onnx:{path}") == "onnx:net.onnx"
+    path.write_bytes(b"not onnx")
+    with pytest.raises(BadInput, match="ONNX"):
+        models.load(f"onnx:{path}")
+
+
+def test_a_folder_of_hugging_face(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    config = transformers.ViTConfig(
+        image_size=8, patch_size=4, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,
+        num_labels=4,
+    )  # fmt: skip
+    transformers.ViTForImageClassification(config).save_pretrained(tmp_path)
+    processor = {"do_resize": True, "size": {"height": 8, "width": 8}, "image_mean": [0.5] * 3, "image_std": [0.2] * 3}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(processor))
+    net = models.load(f"huggingface:{tmp_path}")
+    again = transformers.ViTForImageClassification.from_pretrained(tmp_path).eval()
+    torch.testing.assert_close(net(X), again((X - 0.5) / 0.2).logits)
+    assert net(torch.rand(2, 3, 20, 20)).shape == (2, 4)
+    y = net(X).argmax(1)
+    assert antiadv.AntiAdversary(net, steps=1, step_size=0.01)(X).shape == (4, 4)
+    assert len(antiadv.attack(net, X, y, "pgd:steps=2", antiadv.Linf(0.1)).records) == 4
+
+
+@pytest.mark.parametrize("text", ["[]", '{"image_mean": 1}', '{"size": {"height": "a"}}', "{"])
+def test_a_broken_processor_gets_a_sentence(text: str, tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    from antiadv.models.wrap import processor_settings
+
+    (tmp_path / "preprocessor_config.json").write_text(text)
+    with pytest.raises(BadInput):
+        processor_settings(tmp_path)
+    with pytest.raises(BadInput, match=r"config\.json"):
+        models.load(f"huggingface:{tmp_path}")
+
+
+@pytest.mark.filterwarnings("ignore")  # dynamic quantisation is deprecated
+def test_a_quantised_network_serves_attacks_on_scores() -> None:
+    net = torch.ao.quantization.quantize_dynamic(linear(), {nn.Linear}, dtype=torch.qint8)
+    wrapped = wrap(net)
+    y = wrapped(X).argmax(1)
+    assert len(antiadv.attack(wrapped, X, y, "square", antiadv.Linf(0.2), queries=5).records) == 4
