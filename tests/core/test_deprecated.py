@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import antiadv
@@ -17,7 +19,7 @@ def test_old_names_of_the_package_warn_and_work() -> None:
 
 
 def test_the_old_argument_of_make_cell_warns_and_works() -> None:
-    asked = {"model": "compact:trades", "attack": "pgd", "threat": "linf:8/255", "samples": range(2)}
+    asked: dict[str, Any] = {"model": "compact:trades", "attack": "pgd", "threat": "linf:8/255", "samples": range(2)}
     with pytest.warns(DeprecationWarning, match="resources"):
-        old = antiadv.make_cell(**asked, world=Resources("cpu"))
+        old = antiadv.make_cell(**asked, world=Resources("cpu"))  # type: ignore[call-arg]
     assert old == antiadv.make_cell(**asked, resources=Resources("cpu"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -28,7 +30,7 @@ def oracle(
 
 
 def test_each_level_grants_itself_and_those_below() -> None:
-    asks = {
+    asks: dict[Access, Callable[[Oracle], object]] = {
         Access.LABELS: lambda o: o.labels(TOY.x),
         Access.SCORES: lambda o: o.scores(TOY.x),
         Access.GRADIENTS: lambda o: o.gradient(TOY.x, ce, TOY.y),
