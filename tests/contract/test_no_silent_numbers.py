@@ -117,7 +117,7 @@ def test_answers_of_the_attackers_own_model_are_noted_too() -> None:
     toy = halfspace(math.inf, n=4)
     ledger = Ledger(4)
     oracle = Oracle(toy.model, Threat(Ball(math.inf, 0.1), Access.INTERNALS), ledger)
-    beside = oracle[torch.tensor([1, 3])].beside(Breaking(toy.model, toy.x, math.nan).eval())
+    beside = oracle[torch.tensor([1, 3])].on_own_model(Breaking(toy.model, toy.x, math.nan).eval())
     beside[torch.tensor([1])].scores(toy.x[3:] + 0.01)
     assert ledger.unsound.tolist() == [0, 0, 0, 1]
 

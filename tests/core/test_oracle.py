@@ -227,10 +227,10 @@ def test_a_targeted_threat_turns_loss_margin_and_success_around() -> None:
 
 def test_a_model_that_the_attacker_owns_is_not_charged() -> None:
     o, ledger = oracle(Access.INTERNALS)
-    o.beside(TOY.model).gradient(TOY.x, ce, TOY.y)
+    o.on_own_model(TOY.model).gradient(TOY.x, ce, TOY.y)
     assert ledger.queries.sum() == 0
     with pytest.raises(AccessDenied):
-        oracle(Access.GRADIENTS)[0].beside(TOY.model)
+        oracle(Access.GRADIENTS)[0].on_own_model(TOY.model)
 
 
 def linear() -> nn.Module:

@@ -298,8 +298,8 @@ def test_candidates_sent_at_once_meet_the_noise_of_candidates_sent_in_turn() -> 
 def test_a_model_beside_rolls_dice_of_its_own() -> None:
     g, x = SmallNoise(Weighed(), 0.1), grey(4)
     one = oracle(g, 4)
-    beside = one[torch.tensor([2, 0])].beside(g)
-    assert torch.equal(beside.scores(x[:2])[1:], oracle(g, 4)[torch.tensor([0])].beside(g).scores(x[:1]))
+    beside = one[torch.tensor([2, 0])].on_own_model(g)
+    assert torch.equal(beside.scores(x[:2])[1:], oracle(g, 4)[torch.tensor([0])].on_own_model(g).scores(x[:1]))
     assert not torch.isin(beside.scores(x[:2])[:, 0], one.scores(x)[:, 0]).any()
 
 

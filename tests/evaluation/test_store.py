@@ -25,7 +25,7 @@ from antiadv.attacks import ATTACKS
 from antiadv.attacks.white_box.apgd import APGD
 from antiadv.cli.__main__ import main
 from antiadv.core.errors import StoreMismatch, StoreUnwritable
-from antiadv.core.files import beside, sweep
+from antiadv.core.files import atomic_write, sweep
 from antiadv.defences.anti_adversary import AntiAdversary
 from antiadv.evaluation import Store, evaluate
 from antiadv.evaluation.cell import FORMAT, Job, Record
@@ -513,7 +513,7 @@ def test_what_a_killed_process_left_is_swept_at_once_and_a_living_ones_is_not(tm
 
     def leave(pid: int) -> Path:
         """What a process of this number would leave, were it killed in the middle of writing."""
-        with beside(path) as part:
+        with atomic_write(path) as part:
             left = part.with_name(part.name.replace(f"-{os.getpid()}-", f"-{pid}-"))
             left.write_bytes(b"half a fi")
             part.write_bytes(b"whole")
@@ -521,11 +521,11 @@ def test_what_a_killed_process_left_is_swept_at_once_and_a_living_ones_is_not(tm
 
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     left = leave(process.pid)
-    with beside(path) as part:
+    with atomic_write(path) as part:
         part.write_bytes(b"more")
     assert left.exists(), "its process runs"
     process.communicate(b"\n")
-    with beside(path) as part:
+    with atomic_write(path) as part:
         assert not left.exists()
         part.write_bytes(b"last")
     foreign = tmp_path / ".notes.tmp"
