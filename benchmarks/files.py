@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar  # Any: what a JSON file holds
 
 from antiadv.core.errors import BadSpec
-from antiadv.core.files import beside
+from antiadv.core.files import atomic_write
 
 ROOT = Path(__file__).resolve().parents[1]  # of the repository
 
@@ -36,6 +36,6 @@ def pick(patterns: str, jobs: Mapping[str, J]) -> list[J]:
 def put(facts: Mapping[str, Any], path: Path) -> Path:
     """Write the facts to the path. The file is written under another name and renamed, so it is never incomplete."""
     lines = [f" {json.dumps(key)}: {json.dumps(value, separators=(',', ':'))}" for key, value in facts.items()]
-    with beside(path) as part:
+    with atomic_write(path) as part:
         part.write_text("{\n" + ",\n".join(lines) + "\n}\n")
     return path

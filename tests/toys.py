@@ -59,7 +59,13 @@ class Toy:
     distance: float
 
 
-def halfspace(p: float, n: int = 6, shape: tuple[int, ...] = (3, 4, 4), distance: float = 0.1, seed: int = 0) -> Toy:
+class HalfspaceToy(Toy):
+    model: Halfspace
+
+
+def halfspace(
+    p: float, n: int = 6, shape: tuple[int, ...] = (3, 4, 4), distance: float = 0.1, seed: int = 0
+) -> HalfspaceToy:
     """Half of the images on each side, all at the same distance, each with noise of its own along the boundary."""
     model = Halfspace(shape, seed)
     w = model.w
@@ -68,7 +74,7 @@ def halfspace(p: float, n: int = 6, shape: tuple[int, ...] = (3, 4, 4), distance
     out = w.sign() if p == math.inf else w / w.norm()
     y = torch.arange(n) % 2
     side = (1.0 - 2.0 * y).view(-1, 1, 1, 1)
-    return Toy(model, 0.5 + along + side * distance * out, y, distance)
+    return HalfspaceToy(model, 0.5 + along + side * distance * out, y, distance)
 
 
 def sphere(p: float, n: int = 4, shape: tuple[int, ...] = (3, 4, 4)) -> Toy:

@@ -75,7 +75,8 @@ _HOMES = {
 }
 _MODULES = {name: f"antiadv.{name}" for name in ("attacks", "core", "data", "defences", "models", "paper")}
 _MODULES["errors"] = "antiadv.core.errors"
-_RENAMED = {"World": "Resources", "experiments": "paper"}  # names of 0.1, which work in all 0.2 releases
+# names of 0.1, which work in all 0.2 releases
+_RENAMED = {"World": "Resources", "experiments": "paper", "theory": "paper.theory"}
 
 
 def __getattr__(name: str) -> object:
@@ -86,7 +87,7 @@ def __getattr__(name: str) -> object:
             DeprecationWarning,
             stacklevel=2,
         )
-        return __getattr__(_RENAMED[name])
+        return import_module("antiadv.paper.theory") if name == "theory" else __getattr__(_RENAMED[name])
     if name in _MODULES:
         value = import_module(_MODULES[name])
     elif name in _HOMES:

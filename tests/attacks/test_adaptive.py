@@ -108,7 +108,7 @@ def test_the_stand_in_is_the_layer_where_it_is_sharp_and_its_gradient_sees_gamma
 def test_the_stand_in_of_a_network_has_a_gradient() -> None:
     net, x = small_net(), torch.rand((3, 3, 8, 8), generator=torch.Generator().manual_seed(0))
     oracle = Oracle(wrap("anti_adversary", net), Threat(BALL, Access.INTERNALS), Ledger(3))
-    _, g = oracle.beside(AntiAdversary(net).surrogate()).gradient(x, ce, net(x).argmax(1))
+    _, g = oracle.on_own_model(AntiAdversary(net).surrogate()).gradient(x, ce, net(x).argmax(1))
     assert torch.isfinite(g).all()
     assert (g.flatten(1) != 0).any(1).all()
 

@@ -93,7 +93,8 @@ def test_averages_over_the_dice_of_the_classifier() -> None:
         def forward(self, x: Tensor) -> Tensor:
             self.turn += 1
             odd = x - 3 * (x - x.detach()) if self.turn % 2 else x  # the same scores, another gradient
-            return self.toy(odd)
+            s: Tensor = self.toy(odd)
+            return s
 
     toy = halfspace(2)
     ball = Ball(2, 1.1 * toy.distance)
@@ -162,7 +163,8 @@ def test_no_loss_is_flat_with_few_classes_or_a_far_target(classes: int) -> None:
 def test_few_classes(name: str, classes: int) -> None:
     class Few(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
-            return toy.model(x)[:, :classes]
+            s: Tensor = toy.model(x)[:, :classes]
+            return s
 
     for p in NORMS:
         toy = halfspace(p)

@@ -117,6 +117,8 @@ class Curved(nn.Module):
     def __init__(self, d: int = 192) -> None:
         super().__init__()
         generator = torch.Generator().manual_seed(0)
+        self.a: Tensor
+        self.b: Tensor
         self.register_buffer("a", torch.randn((d, 32), generator=generator))
         self.register_buffer("b", torch.randn((32, 5), generator=generator))
         self.eval()
@@ -134,7 +136,8 @@ class Recorder(Defence):
 
     def forward(self, x: Tensor) -> Tensor:
         self.seen.append(x.clone())
-        return self.base(x)
+        s: Tensor = self.base(x)
+        return s
 
 
 @everywhere
@@ -163,7 +166,8 @@ def test_more_queries_never_bring_it_further_away(name: str, p: float) -> None:
 def test_where_all_labels_agree_the_trajectories_are_the_same(name: str, p: float) -> None:
     class Rescaled(Defence):
         def forward(self, x: Tensor) -> Tensor:
-            return self.base(x) * 8
+            s: Tensor = self.base(x) * 8
+            return s
 
     f = Curved()
     x = torch.rand((5, 3, 8, 8), generator=torch.Generator().manual_seed(0))

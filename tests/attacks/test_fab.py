@@ -60,7 +60,7 @@ def test_one_kernel_finds_what_the_plain_way_finds(size: int, p: float) -> None:
     assert projections._kernel() is not None
     for seed in range(3):
         t, w, c = problem(seed, size, torch.float32)
-        d = to_plane(*(part.cuda() for part in (t.view(12, 1, size), w.view(12, 1, size), c)), p)
+        d = to_plane(t.view(12, 1, size).cuda(), w.view(12, 1, size).cuda(), c.cuda(), p)
         assert d.shape == (12, 1, size)
         torch.testing.assert_close(d.cpu().view(12, size), to_plane(t, w, c, p), rtol=1e-4, atol=1e-6)
 
@@ -90,6 +90,7 @@ def test_linf_projection_solves_the_linear_program(seed: int, size: int) -> None
         reach = goal[i].item() / scale[i].item() * (1 - 1e-12)
         best = linprog(np.append(np.zeros(size), 1), above, np.zeros(2 * size), row, [reach], bounds)
         assert best.status == 0
+        assert best.fun is not None
         assert abs(d[i].abs().max().item() - best.fun) < 1e-6
 
 
@@ -238,7 +239,8 @@ def test_stops_at_the_first_fooling_point_in_the_ball_and_keeps_the_closest_outs
 def test_few_classes(name: str, classes: int) -> None:
     class Few(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
-            return toy.model(x)[:, :classes]
+            s: Tensor = toy.model(x)[:, :classes]
+            return s
 
     for p in NORMS:
         toy = halfspace(p)

@@ -81,12 +81,14 @@ class Watched(Eager):
 
     largest, low, high = 0, math.inf, -math.inf
 
-    def scores(self, model: nn.Module, z: Tensor) -> Tensor:
+    def scores(self, model: nn.Module, z: Tensor, *, draws: Draws | None = None) -> Tensor:
         Watched.largest = max(Watched.largest, z.numel())
         Watched.low, Watched.high = min(Watched.low, z.min().item()), max(Watched.high, z.max().item())
-        return super().scores(model, z)
+        return super().scores(model, z, draws=draws)
 
-    def gradient(self, model: nn.Module, z: Tensor, loss: Loss, *targets: Tensor) -> tuple[Tensor, Tensor]:
+    def gradient(
+        self, model: nn.Module, z: Tensor, loss: Loss, *targets: Tensor, draws: Draws | None = None
+    ) -> tuple[Tensor, Tensor]:
         raise AssertionError("a score-based attack asked for a gradient")
 
 

@@ -65,9 +65,9 @@ def test_who_does_not_fool_to_the_last_digit_goes_on(targeted: bool) -> None:
     assert ledger.checks.tolist() == [1, 1, 0, 1]
     assert live.oracle.was_rejected(z[1:3]).tolist() == [True, False]
     # two more images of the second sample: one worse than the rejected one, then one that is better
-    for lead, kept in ((0.4, 0.25), (0.1, 0.1)):
+    for ahead, kept in ((0.4, 0.25), (0.1, 0.1)):
         there = live.z.clone()
-        there[0, 0, 0] = 2 + lead
+        there[0, 0, 0] = 2 + ahead
         assert live.offer(there, live.oracle.scores(there)) is None
         assert live.z[0, 0, 0] == pytest.approx(2 + kept)
         assert live.oracle.was_rejected(live.z).tolist() == [True, False]
@@ -187,7 +187,7 @@ class Counted(TorchDispatchMode):
     """Counts operations (with views), those that wait for a GPU to know a size, and copies to the CPU."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.operations = self.sizes = self.answers = 0
         self.on = True
 
@@ -226,7 +226,8 @@ def counted(text: str, ball: Ball, monkeypatch: pytest.MonkeyPatch) -> Counted:
 
     class Firm(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
-            return forward(x)
+            s: Tensor = forward(x)
+            return s
 
     count = Counted()
     forward = count.aside(lambda x: x.flatten(1).mean(1)[:, None] * torch.tensor([0.1, 1, 0.9, 0.8]) + FAR)

@@ -31,7 +31,9 @@ def picture(path: Path, mode: str) -> Path:
 
 @pytest.mark.parametrize("mode", ["L", "RGB", "LA", "1"])
 @pytest.mark.parametrize(("model", "mode_out"), [("make_grey_net", "L"), ("make_small_net", "RGB")])
-def test_grey_and_colour(capsys: pytest.CaptureFixture[str], tmp_path: Path, mode: str, model: str, mode_out: str):
+def test_grey_and_colour(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, mode: str, model: str, mode_out: str
+) -> None:
     path = picture(tmp_path / "one.png", mode)
     said = attack(capsys, path, "--model", f"tests.toys:{model}", "--attack", "pgd:steps=3", "--out", tmp_path)
     with Image.open(str(said["attacked"])) as made:
@@ -42,7 +44,7 @@ def test_grey_and_colour(capsys: pytest.CaptureFixture[str], tmp_path: Path, mod
     assert said["not_attacked"] is False
 
 
-def test_an_attack_that_never_ran_is_said_not_to_have(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+def test_an_attack_that_never_ran_is_said_not_to_have(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = picture(tmp_path / "one.png", "RGB")
     words = (path, "--model", "tests.toys:make_small_net", "--attack", "nes", "--out", tmp_path)
     said = attack(capsys, *words, "--threat", "linf:8/255,queries=100")
@@ -51,7 +53,7 @@ def test_an_attack_that_never_ran_is_said_not_to_have(capsys: pytest.CaptureFixt
     assert capsys.readouterr().out.startswith("not attacked: nes ")
 
 
-def test_probabilities_are_refused_in_the_same_words(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+def test_probabilities_are_refused_in_the_same_words(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = picture(tmp_path / "one.png", "RGB")
     assert main(["attack", str(path), "--model", "tests.toys:make_probable", "--out", str(tmp_path)]) == 2
     x = torch.rand((2, 3, 16, 16), generator=torch.Generator().manual_seed(0))
@@ -60,7 +62,7 @@ def test_probabilities_are_refused_in_the_same_words(capsys: pytest.CaptureFixtu
     assert str(refused.value).split(";")[0] in capsys.readouterr().err
 
 
-def test_other_channels_are_refused_in_the_same_words():
+def test_other_channels_are_refused_in_the_same_words() -> None:
     net, x = small_net(), torch.full((2, 1, 16, 16), 0.5)
     with pytest.raises(BadInput, match="3 channels") as by_attack:
         antiadv.attack(net, x, torch.zeros(2, dtype=torch.int64), "pgd", antiadv.Linf(0.1))
@@ -74,14 +76,14 @@ def test_other_channels_are_refused_in_the_same_words():
     assert str(by_attack.value) == str(by_layer.value)
 
 
-def test_black_pictures_raise_a_flag_before_the_attack(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+def test_black_pictures_raise_a_flag_before_the_attack(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     Image.new("RGB", (16, 16), (1, 2, 0)).save(tmp_path / "dark.png")
     words = ["attack", str(tmp_path / "dark.png"), "--model", "tests.toys:make_small_net", "--out", str(tmp_path)]
     assert main([*words, "--attack", "pgd:steps=2"]) == 0
     assert "narrow_range" in capsys.readouterr().err
 
 
-def test_sixteen_bits_are_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+def test_sixteen_bits_are_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     Image.fromarray(np.full((16, 16), 40_000, np.uint16)).save(tmp_path / "deep.png")
     assert main(["attack", str(tmp_path / "deep.png"), "--model", "tests.toys:make_small_net"]) == 2
     assert "8 bits" in capsys.readouterr().err

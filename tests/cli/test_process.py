@@ -38,19 +38,19 @@ def start(*words: object, stderr: int = subprocess.PIPE) -> subprocess.Popen[str
     return subprocess.Popen(command, cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=stderr, text=True)
 
 
-def test_json_is_all_there_is_on_stdout():
+def test_json_is_all_there_is_on_stdout() -> None:
     done = run("list", "attacks", "--json")
     assert (done.returncode, done.stderr) == (0, "")
     assert [line["name"] for line in json.loads(done.stdout)["attacks"]] == list(ATTACKS)
 
 
-def test_the_package_runs_as_a_module():
+def test_the_package_runs_as_a_module() -> None:
     command = [sys.executable, "-m", "antiadv", "--version"]
     done = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=PATIENCE)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{__version__}\n", "")
 
 
-def test_bad_input_is_one_line_and_a_traceback_only_when_asked_for():
+def test_bad_input_is_one_line_and_a_traceback_only_when_asked_for() -> None:
     words = ("evaluate", "--model", "tests.toys:make_rule", "--attack", "pdg", "--threat", "linf:8/255")
     done = run(*words)
     assert (done.returncode, done.stdout) == (2, "")
@@ -62,7 +62,7 @@ def test_bad_input_is_one_line_and_a_traceback_only_when_asked_for():
     assert "BadSpec: unknown attack 'pdg'" in asked.stderr.splitlines()[-1]
 
 
-def test_a_closed_pipe_is_no_traceback():
+def test_a_closed_pipe_is_no_traceback() -> None:
     """`antiadv list attacks | head -1`, after head has ended."""
     reading, writing = os.pipe()
     os.close(reading)
@@ -76,7 +76,7 @@ def test_a_closed_pipe_is_no_traceback():
 
 @pytest.mark.parametrize("words", [["list", "recipes"], ["list", "attacks", "--json"]], ids=["few bytes", "many"])
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
-def test_a_full_disk_behind_stdout_is_one_line(words: list[str]):
+def test_a_full_disk_behind_stdout_is_one_line(words: list[str]) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             [*COMMAND, *words], cwd=ROOT, env=ENVIRONMENT, stdout=full, stderr=subprocess.PIPE, text=True
@@ -86,7 +86,7 @@ def test_a_full_disk_behind_stdout_is_one_line(words: list[str]):
     assert done.stderr.count("\n") == 1
 
 
-def test_a_terminal_that_lacks_a_letter_shows_the_rest():
+def test_a_terminal_that_lacks_a_letter_shows_the_rest() -> None:
     plain = ENVIRONMENT | {"PYTHONIOENCODING": "ascii"}
     done = subprocess.run([*COMMAND, "list", "attacks"], cwd=ROOT, env=plain, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
@@ -99,7 +99,7 @@ def test_a_terminal_that_lacks_a_letter_shows_the_rest():
 @pytest.mark.skipif(sys.platform != "linux", reason="sends signals as a terminal and a batch system do")
 def test_ctrl_c_and_sigterm_keep_what_is_done_and_the_same_command_goes_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], blow: int, code: int
-):
+) -> None:
     words = [*EVALUATE, "--shard", "10", "--store", str(tmp_path)]
     process = start(*words, "--samples", "0:1000")
     end = time.monotonic() + PATIENCE
@@ -127,7 +127,7 @@ def test_ctrl_c_and_sigterm_keep_what_is_done_and_the_same_command_goes_on(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a terminal of Linux")
-def test_a_terminal_shows_samples_fooled_queries_and_time_left(tmp_path: Path):
+def test_a_terminal_shows_samples_fooled_queries_and_time_left(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     process = start(*EVALUATE, "--shard", 50, "--samples", "0:100", "--store", tmp_path, "--json", stderr=theirs)
     os.close(theirs)

@@ -34,7 +34,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("always")
-def test_a_line_tells_of_one_cell(capsys: pytest.CaptureFixture[str]):
+def test_a_line_tells_of_one_cell(capsys: pytest.CaptureFixture[str]) -> None:
     begun = dataclasses.replace(HERE, done=0, fooled=0, standing=0, queries=12)
     assert lines(capsys, told(begun, begun, 3), told(HERE, HERE, 100)) == [
         f"pgd:steps=3 on {MODEL}: 0 of 100 samples, 0 fooled, 0 robust, 12 queries, 0:03 so far",
@@ -44,7 +44,7 @@ def test_a_line_tells_of_one_cell(capsys: pytest.CaptureFixture[str]):
 
 
 @pytest.mark.usefixtures("always")
-def test_a_line_tells_of_the_cell_and_of_all(capsys: pytest.CaptureFixture[str]):
+def test_a_line_tells_of_the_cell_and_of_all(capsys: pytest.CaptureFixture[str]) -> None:
     overall = Tally(total=400, done=100, fooled=20, standing=60, failed=50, queries=10_000)
     (said,) = lines(capsys, told(HERE, overall, 50, defence="anti_adversary"))
     assert said == (
@@ -54,7 +54,7 @@ def test_a_line_tells_of_the_cell_and_of_all(capsys: pytest.CaptureFixture[str])
     )
 
 
-def test_time_left_shrinks_between_shards_and_begins_anew_with_another_evaluation():
+def test_time_left_shrinks_between_shards_and_begins_anew_with_another_evaluation() -> None:
     left, half = show._clock(), dataclasses.replace(HERE, done=0)
     assert left(told(half, half, 10)) is None
     assert left(told(HERE, HERE, 100)) == 100
@@ -69,12 +69,12 @@ def test_time_left_shrinks_between_shards_and_begins_anew_with_another_evaluatio
     [(3000, 2, "1,500 samples a second"), (3, 2, "1.5 samples a second"), (1, 20, "3.0 samples a minute"),
      (1, 1800, "2.0 samples an hour"), (0, 9, "0.0 samples an hour")],
 )  # fmt: skip
-def test_the_rate_has_a_unit_that_suits_it(done: int, seconds: float, rate: str):
+def test_the_rate_has_a_unit_that_suits_it(done: int, seconds: float, rate: str) -> None:
     tally = Tally(total=5000, done=done)
     assert show._rate(told(tally, tally, seconds)) == rate
 
 
-def test_lines_are_ten_seconds_apart_but_for_the_last(capsys: pytest.CaptureFixture[str]):
+def test_lines_are_ten_seconds_apart_but_for_the_last(capsys: pytest.CaptureFixture[str]) -> None:
     over = dataclasses.replace(HERE, done=98, failed=2)
     (said,) = lines(capsys, told(HERE, HERE, 5), told(over, over, 49))
     assert said.endswith(
@@ -83,5 +83,5 @@ def test_lines_are_ten_seconds_apart_but_for_the_last(capsys: pytest.CaptureFixt
 
 
 @pytest.mark.usefixtures("always")
-def test_quiet_is_silent_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]):
+def test_quiet_is_silent_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines(capsys, told(HERE, HERE, 5), quiet=True) == []

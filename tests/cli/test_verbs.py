@@ -48,7 +48,7 @@ def files(root: Path) -> dict[Path, bytes]:
 # ---------------------------------------------------------------- evaluate
 
 
-def test_evaluate_stores_and_shows_a_row(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+def test_evaluate_stores_and_shows_a_row(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     code, out, err = run(capsys, *EVALUATE, "--samples", "0:120", "--shard", 50, "--store", tmp_path)
     assert code == 0
     (cell,) = Store(tmp_path).cells()
@@ -66,7 +66,7 @@ def test_evaluate_stores_and_shows_a_row(capsys: pytest.CaptureFixture[str], tmp
     assert len(list(tmp_path.glob("*/*.json.?z"))) == 3
 
 
-def test_evaluate_again_is_a_resume(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+def test_evaluate_again_is_a_resume(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     first = run_json(capsys, *EVALUATE, "--samples", "0:60", "--shard", 25, "--store", tmp_path)
     before = files(tmp_path)
     again = run_json(capsys, *EVALUATE, "--samples", "0:60", "--shard", 10, "--store", tmp_path)
@@ -77,7 +77,9 @@ def test_evaluate_again_is_a_resume(capsys: pytest.CaptureFixture[str], tmp_path
     assert files(tmp_path).items() > before.items()
 
 
-def test_evaluate_of_a_defence_stands_beside_the_bare_classifier(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+def test_evaluate_of_a_defence_stands_beside_the_bare_classifier(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     words = (*EVALUATE, "--samples", "0:60", "--store", tmp_path)
     run_json(capsys, *words)
     said = run_json(capsys, *words, "--defence", "anti_adversary:steps=1")
@@ -91,7 +93,7 @@ def test_evaluate_of_a_defence_stands_beside_the_bare_classifier(capsys: pytest.
     assert sentence in out
 
 
-def test_evaluate_looks_as_often_as_it_is_told(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+def test_evaluate_looks_as_often_as_it_is_told(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     words = (*EVALUATE, "--samples", "0:12", "--store", tmp_path)
     run_json(capsys, *words, "--looks", 3)
     noisy = (*words, "--defence", "small_noise:std=0.1")
@@ -107,7 +109,7 @@ def test_evaluate_looks_as_often_as_it_is_told(capsys: pytest.CaptureFixture[str
     assert files(tmp_path) == before
 
 
-def test_a_rows_command_makes_it_again(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+def test_a_rows_command_makes_it_again(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     words = ["evaluate", "--model", MODEL, "--attack", "transfer:attack=(pgd:steps=2)", "--threat", "l2:0.5"]
     first = run_json(capsys, *words, "--samples", "3:20", "--seed", 4, "--precision", "mixed", "--store", tmp_path)
     before = files(tmp_path)
@@ -117,7 +119,7 @@ def test_a_rows_command_makes_it_again(capsys: pytest.CaptureFixture[str], tmp_p
     assert files(tmp_path) == before
 
 
-def test_evaluate_keeps_images_on_request(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+def test_evaluate_keeps_images_on_request(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     run_json(capsys, *EVALUATE, "--samples", "0:8", "--store", tmp_path, "--keep-images")
     (path,) = tmp_path.glob("*/*.safetensors")
     assert load_file(path)["images"].shape == (8, 3, 32, 32)
@@ -126,7 +128,7 @@ def test_evaluate_keeps_images_on_request(capsys: pytest.CaptureFixture[str], tm
 # ---------------------------------------------------------------- report and list
 
 
-def test_report_shows_what_a_store_holds(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+def test_report_shows_what_a_store_holds(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     for defence in ("none", "anti_adversary"):
         run_json(capsys, *EVALUATE, "--samples", "0:60", "--store", tmp_path, "--defence", defence)
     said = run_json(capsys, "report", "--store", tmp_path)
@@ -139,7 +141,7 @@ def test_report_shows_what_a_store_holds(capsys: pytest.CaptureFixture[str], tmp
 
 
 @pytest.mark.parametrize(("kind", "known"), [("attacks", ATTACKS), ("defences", DEFENCES), ("datasets", DATASETS)])
-def test_list_names_every_entry(capsys: pytest.CaptureFixture[str], kind: str, known: dict[str, object]):
+def test_list_names_every_entry(capsys: pytest.CaptureFixture[str], kind: str, known: dict[str, object]) -> None:
     said = run_json(capsys, "list", kind)
     assert [line["name"] for line in said[kind]] == list(known)
     assert all(line["about"] for line in said[kind])
@@ -149,20 +151,20 @@ def test_list_names_every_entry(capsys: pytest.CaptureFixture[str], kind: str, k
         assert name in out
 
 
-def test_list_shows_options_as_they_are_written(capsys: pytest.CaptureFixture[str]):
+def test_list_shows_options_as_they_are_written(capsys: pytest.CaptureFixture[str]) -> None:
     lines = {line["name"]: line for line in run_json(capsys, "list", "attacks")["attacks"]}
     assert lines["pgd"]["options"].startswith("steps=20, step_size=0.25")
     assert lines["pgd"]["access"] == "gradients"
     assert "linf" in lines["square"]["norms"]
 
 
-def test_list_models_is_a_list(capsys: pytest.CaptureFixture[str]):
+def test_list_models_is_a_list(capsys: pytest.CaptureFixture[str]) -> None:
     lines = run_json(capsys, "list", "models")["models"]
     assert lines
     assert all(line["name"] for line in lines)
 
 
-def test_without_a_verb_the_help_is_shown(capsys: pytest.CaptureFixture[str]):
+def test_without_a_verb_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     for words in ([], ["--help"]):
         code, out, _ = run(capsys, *words)
         assert code == 0
@@ -171,7 +173,7 @@ def test_without_a_verb_the_help_is_shown(capsys: pytest.CaptureFixture[str]):
             assert f"  {verb} " in out
 
 
-def test_version(capsys: pytest.CaptureFixture[str]):
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(capsys, "--version") == (0, f"{__version__}\n", "")
 
 
@@ -192,7 +194,7 @@ def pixels(path: str | Path) -> np.ndarray:
         return np.asarray(file.convert("RGB")).astype(int)
 
 
-def test_attack_writes_both_pictures(capsys: pytest.CaptureFixture[str], picture: Path, tmp_path: Path):
+def test_attack_writes_both_pictures(capsys: pytest.CaptureFixture[str], picture: Path, tmp_path: Path) -> None:
     out = tmp_path / "new" / "folder"
     said = run_json(capsys, "attack", picture, "--model", MODEL, "--threat", "linf:16/255", "--out", out)
     assert said["attacked"] == str(out / "cat.attacked.png")
@@ -212,7 +214,7 @@ def test_attack_writes_both_pictures(capsys: pytest.CaptureFixture[str], picture
     assert said["distance"] <= 16 / 255 + 1e-6
 
 
-def test_attack_says_what_changed(capsys: pytest.CaptureFixture[str], picture: Path, tmp_path: Path):
+def test_attack_says_what_changed(capsys: pytest.CaptureFixture[str], picture: Path, tmp_path: Path) -> None:
     words = ("attack", picture, "--model", MODEL, "--threat", "linf:16/255", "--out", tmp_path)
     before = run_json(capsys, *words)
     code, out, err = run(capsys, *words)
@@ -223,21 +225,23 @@ def test_attack_says_what_changed(capsys: pytest.CaptureFixture[str], picture: P
     assert str(tmp_path / "cat.attacked.png") in out
 
 
-def test_attack_that_fails_says_so(capsys: pytest.CaptureFixture[str], picture: Path, tmp_path: Path):
+def test_attack_that_fails_says_so(capsys: pytest.CaptureFixture[str], picture: Path, tmp_path: Path) -> None:
     words = ("attack", picture, "--model", MODEL, "--threat", "linf:0.0001", "--out", tmp_path)
     assert run_json(capsys, *words)["fooled"] is False
     assert run(capsys, *words)[1].startswith("not fooled after")
     assert (tmp_path / "cat.compared.png").exists()
 
 
-def test_attack_reaches_a_target_behind_a_defence(capsys: pytest.CaptureFixture[str], picture: Path, tmp_path: Path):
+def test_attack_reaches_a_target_behind_a_defence(
+    capsys: pytest.CaptureFixture[str], picture: Path, tmp_path: Path
+) -> None:
     words = ("attack", picture, "--model", MODEL, "--defence", "anti_adversary", "--out", tmp_path)
     said = run_json(capsys, *words, "--threat", "linf:64/255", "--target", 4)
     assert said["fooled"] is True
     assert said["after"]["class"] == 4
 
 
-def test_attack_resizes_a_picture(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+def test_attack_resizes_a_picture(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     Image.new("L", (50, 70), 90).save(tmp_path / "grey.jpeg")
     run_json(capsys, "attack", tmp_path / "grey.jpeg", "--model", MODEL, "--size", 40, "--out", tmp_path)
     assert pixels(tmp_path / "grey.attacked.png").shape == (40, 40, 3)
@@ -294,7 +298,7 @@ def one_line(said: tuple[int, str, str], message: str) -> None:
 @pytest.mark.parametrize("what", BAD)
 def test_bad_input_is_one_line_and_exit_code_2(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, what: str, json_too: list[str]
-):
+) -> None:
     words, message = BAD[what]
     options = [w for pair in (GOOD | words).items() for w in pair]
     one_line(run(capsys, "evaluate", *options, "--store", tmp_path / "store", *json_too), message)
@@ -325,19 +329,19 @@ OTHER_BAD = {
 @pytest.mark.parametrize("what", OTHER_BAD)
 def test_other_bad_input_is_one_line_too(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, picture: Path, what: str
-):
+) -> None:
     monkeypatch.chdir(picture.parent)
     words, message = OTHER_BAD[what]
     one_line(run(capsys, *(w.format(picture=picture) for w in words)), message)
 
 
-def test_a_picture_of_the_wrong_size_is_bad_input(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+def test_a_picture_of_the_wrong_size_is_bad_input(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     Image.new("RGB", (2, 1)).save(tmp_path / "dot.png")
     model = "tests.cli.test_verbs:make_picky"
     one_line(run(capsys, "attack", tmp_path / "dot.png", "--model", model), "2 × 1 pixels")
 
 
-def test_what_a_network_prints_is_no_part_of_the_result(capsys: pytest.CaptureFixture[str], picture: Path):
+def test_what_a_network_prints_is_no_part_of_the_result(capsys: pytest.CaptureFixture[str], picture: Path) -> None:
     words = ["attack", picture, "--model", "tests.cli.test_verbs:make_loud", "--out", picture.parent, "--json"]
     code, out, err = run(capsys, *words)
     assert code == 0
@@ -348,10 +352,10 @@ def test_what_a_network_prints_is_no_part_of_the_result(capsys: pytest.CaptureFi
 
 def make_loud() -> object:
     """`--model tests.cli.test_verbs:make_loud`: prints when it is made and when it is called."""
-    from torch import nn
+    from torch import Tensor, nn
 
     class Loud(nn.Linear):
-        def forward(self, x):
+        def forward(self, x: Tensor) -> Tensor:
             print("answering")  # noqa: T201
             return super().forward(x.flatten(1)[:, :192])
 
@@ -361,10 +365,10 @@ def make_loud() -> object:
 
 def make_pair() -> object:
     """`--model tests.cli.test_verbs:make_pair`: returns its scores and something else."""
-    from torch import nn
+    from torch import Tensor, nn
 
     class Pair(nn.Linear):
-        def forward(self, x):
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
             s = super().forward(x.flatten(1)[:, :192])
             return s, x
 
@@ -378,21 +382,21 @@ def make_picky() -> object:
     return nn.Sequential(nn.Flatten(), nn.Linear(192, 10)).eval()
 
 
-def test_an_edited_store_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+def test_an_edited_store_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     run_json(capsys, *EVALUATE, "--samples", "0:4", "--store", tmp_path)
     (path,) = tmp_path.glob("*/*.json.?z")
     path.write_bytes(path.read_bytes()[:-9])
     one_line(run(capsys, "report", "--store", tmp_path), str(path))
 
 
-def test_debug_gives_the_traceback():
+def test_debug_gives_the_traceback() -> None:
     with pytest.raises(BadSpec, match="unknown attack 'pdg'"):
         main(["evaluate", "--model", MODEL, "--attack", "pdg", "--threat", "linf:8/255", "--debug"])
 
 
 def test_what_the_demo_says_to_run_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     """The folder has a space in its name."""
     monkeypatch.setattr(demo, "SAMPLES", range(2))
     monkeypatch.setattr(demo, "ATTACKS", (("pgd:steps=2", "linf:8/255"),))

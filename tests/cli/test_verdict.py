@@ -34,7 +34,7 @@ def files(root: Path) -> dict[Path, bytes]:
     return {p: p.read_bytes() for p in sorted(root.rglob("*")) if p.is_file()}
 
 
-def test_a_verdict_is_a_table_and_a_sentence(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+def test_a_verdict_is_a_table_and_a_sentence(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     code, out, err = run(capsys, "--samples", "0:40", "--store", tmp_path)
     assert code == 0
     for part in (MODEL, "linf:4/255", "n 40", "transfer:attack=apgd", "3 forward and 2 backward", "calibration error"):
@@ -54,7 +54,7 @@ def test_a_verdict_is_a_table_and_a_sentence(capsys: pytest.CaptureFixture[str],
     assert [flag["name"] for flag in said["flags"]] == ["near_chance"]
 
 
-def test_of_few_images_it_takes_all_and_says_so(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+def test_of_few_images_it_takes_all_and_says_so(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     images = data.load("cifar10:test").images(range(12)).permute(0, 2, 3, 1)
     labels = data.load("cifar10:test").labels(range(12))
     np.savez(tmp_path / "mine.npz", images=(255 * images).round().to(torch.uint8).numpy(), labels=labels.numpy())
@@ -64,12 +64,12 @@ def test_of_few_images_it_takes_all_and_says_so(capsys: pytest.CaptureFixture[st
     assert f"in {tmp_path}/store; these are all the samples" in out
 
 
-def test_who_ran_out_of_time_is_told_how_to_go_on(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+def test_who_ran_out_of_time_is_told_how_to_go_on(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     _, out, _ = run(capsys, "--samples", "0:20", "--store", tmp_path, "--minutes", "0.00001")
     assert f"in {tmp_path}; run again" in out
 
 
-def test_the_time_is_kept_and_the_rest_comes_later(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+def test_the_time_is_kept_and_the_rest_comes_later(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     said = run_json(capsys, "--samples", "10:60", "--store", tmp_path, "--minutes", "0.00001")
     assert said["samples"] == 8, "the first round only"
     assert {tuple(Store(tmp_path).done(c)) for c in Store(tmp_path).cells()} == {tuple(range(10, 18))}
@@ -88,7 +88,9 @@ def test_the_time_is_kept_and_the_rest_comes_later(capsys: pytest.CaptureFixture
         (("--threat", "linf:1/255,targeted=true"), "untargeted"),
     ],
 )
-def test_bad_input_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path, words: tuple, said: str):
+def test_bad_input_is_one_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, words: tuple[str, ...], said: str
+) -> None:
     code, out, err = run(capsys, "--store", tmp_path, *words)
     assert (code, out) == (2, "")
     assert said in err

@@ -103,7 +103,8 @@ class Nearer(nn.Module):
         self.base, self.by = base, torch.tensor([0.0, by, 0.0, 0.0])
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.base(x) + self.by
+        s: Tensor = self.base(x) + self.by
+        return s
 
 
 class Rounding:

@@ -39,9 +39,9 @@ def defended(name: str) -> Defence:
 
 def ask(g: nn.Module, x: Tensor, rows: Tensor | None = None) -> Tensor:
     """The scores, with the same random numbers at every call. `rows` are the places of x among the samples."""
-    if not isinstance(g, Randomised):
-        return g(x)
-    return g(x, Draws.of(3, torch.arange(len(x)) if rows is None else rows))
+    more = (Draws.of(3, torch.arange(len(x)) if rows is None else rows),) if isinstance(g, Randomised) else ()
+    s: Tensor = g(x, *more)
+    return s
 
 
 @every

@@ -39,10 +39,11 @@ class Breaking(nn.Module):
     def __init__(self, base: nn.Module, x: Tensor, value: float, what: str = "all") -> None:
         super().__init__()
         self.base, self.value, self.what = base, value, what
+        self.clean: Tensor
         self.register_buffer("clean", x.flatten(1))
 
     def forward(self, x: Tensor) -> Tensor:
-        s = self.base(x)
+        s: Tensor = self.base(x)
         moved = (x.flatten(1)[:, None] != self.clean).any(2).all(1)[:, None]
         if self.what == "gradient":
             spoilt = (x.flatten(1)[:, :1] * 0).sqrt()  # 0, with a gradient of NaN
@@ -116,7 +117,7 @@ def test_answers_of_the_attackers_own_model_are_noted_too() -> None:
     toy = halfspace(math.inf, n=4)
     ledger = Ledger(4)
     oracle = Oracle(toy.model, Threat(Ball(math.inf, 0.1), Access.INTERNALS), ledger)
-    beside = oracle[torch.tensor([1, 3])].beside(Breaking(toy.model, toy.x, math.nan).eval())
+    beside = oracle[torch.tensor([1, 3])].on_own_model(Breaking(toy.model, toy.x, math.nan).eval())
     beside[torch.tensor([1])].scores(toy.x[3:] + 0.01)
     assert ledger.unsound.tolist() == [0, 0, 0, 1]
 
@@ -132,7 +133,7 @@ class Waits(TorchDispatchMode):
     """Counts the operations that wait for a device: reading a number, and selecting by a mask."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.count = 0
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+import torch
 
 import antiadv
 from antiadv import paper
+from antiadv.core.ball import Linf
+from antiadv.core.ledger import Ledger
+from antiadv.core.oracle import Oracle
+from antiadv.core.threat import Access, Threat
 from antiadv.evaluation import Resources
+from antiadv.paper import theory
+from tests.toys import halfspace
 
 
 def test_old_names_of_the_package_warn_and_work() -> None:
@@ -14,10 +23,21 @@ def test_old_names_of_the_package_warn_and_work() -> None:
         assert antiadv.World is Resources
     with pytest.warns(DeprecationWarning, match="paper"):
         assert antiadv.experiments is paper
+    with pytest.warns(DeprecationWarning, match=r"paper\.theory"):
+        assert antiadv.theory is theory
 
 
 def test_the_old_argument_of_make_cell_warns_and_works() -> None:
-    asked = {"model": "compact:trades", "attack": "pgd", "threat": "linf:8/255", "samples": range(2)}
+    asked: dict[str, Any] = {"model": "compact:trades", "attack": "pgd", "threat": "linf:8/255", "samples": range(2)}
     with pytest.warns(DeprecationWarning, match="resources"):
-        old = antiadv.make_cell(**asked, world=Resources("cpu"))
+        old = antiadv.make_cell(**asked, world=Resources("cpu"))  # type: ignore[call-arg]
     assert old == antiadv.make_cell(**asked, resources=Resources("cpu"))
+
+
+def test_the_old_name_of_a_method_of_the_oracle_warns_and_works() -> None:
+    toy, ledger = halfspace(2), Ledger(6)
+    oracle = Oracle(toy.model, Threat(Linf(0.1), Access.INTERNALS), ledger)
+    with pytest.warns(DeprecationWarning, match="on_own_model"):
+        own = oracle.beside(toy.model)
+    assert torch.equal(own.scores(toy.x), oracle.on_own_model(toy.model).scores(toy.x))
+    assert ledger.queries.sum() == 0

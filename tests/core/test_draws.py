@@ -21,7 +21,8 @@ def dice(n: int = 64, seed: int = 0) -> Draws:
 @pytest.mark.parametrize("kind", ["uniform", "normal", "signs"])
 def test_batch_and_order_cannot_change_a_draw(kind: str) -> None:
     def draw(d: Draws) -> torch.Tensor:
-        return getattr(d, kind)(3, 5, 5)
+        s: torch.Tensor = getattr(d, kind)(3, 5, 5)
+        return s
 
     whole = draw(dice().fold(7))
     rows = torch.randperm(64, generator=torch.Generator().manual_seed(0))

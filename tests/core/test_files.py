@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from antiadv.core.files import beside
+from antiadv.core.files import atomic_write
 
 
 def test_a_file_appears_when_it_is_whole_and_not_before(tmp_path: Path) -> None:
     path = tmp_path / "new" / "folder" / "file.json"
-    with beside(path) as part, part.open("w") as file:
+    with atomic_write(path) as part, part.open("w") as file:
         file.write("half")
         assert not path.exists()
         file.write(" and half")
@@ -25,20 +25,20 @@ def test_where_writing_fails_the_old_file_stays_and_nothing_else(tmp_path: Path,
     path.write_text("old")
 
     def fail() -> None:
-        with beside(path) as part:
+        with atomic_write(path) as part:
             part.write_text("new")
             raise failure
 
     with pytest.raises(failure):
         fail()
-    with pytest.raises(FileNotFoundError), beside(path):
+    with pytest.raises(FileNotFoundError), atomic_write(path):
         pass  # nothing was written that could be renamed
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
 
 
 def test_two_writers_do_not_meet(tmp_path: Path) -> None:
-    with beside(tmp_path / "file") as one, beside(tmp_path / "file") as other:
+    with atomic_write(tmp_path / "file") as one, atomic_write(tmp_path / "file") as other:
         assert one != other
         one.write_text("1")
         other.write_text("2")

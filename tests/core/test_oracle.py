@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -28,7 +30,7 @@ def oracle(
 
 
 def test_each_level_grants_itself_and_those_below() -> None:
-    asks = {
+    asks: dict[Access, Callable[[Oracle], object]] = {
         Access.LABELS: lambda o: o.labels(TOY.x),
         Access.SCORES: lambda o: o.scores(TOY.x),
         Access.GRADIENTS: lambda o: o.gradient(TOY.x, ce, TOY.y),
@@ -225,10 +227,10 @@ def test_a_targeted_threat_turns_loss_margin_and_success_around() -> None:
 
 def test_a_model_that_the_attacker_owns_is_not_charged() -> None:
     o, ledger = oracle(Access.INTERNALS)
-    o.beside(TOY.model).gradient(TOY.x, ce, TOY.y)
+    o.on_own_model(TOY.model).gradient(TOY.x, ce, TOY.y)
     assert ledger.queries.sum() == 0
     with pytest.raises(AccessDenied):
-        oracle(Access.GRADIENTS)[0].beside(TOY.model)
+        oracle(Access.GRADIENTS)[0].on_own_model(TOY.model)
 
 
 def linear() -> nn.Module:

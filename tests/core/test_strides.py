@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 import torch
@@ -58,9 +59,14 @@ class Learns(Net):
         return super().forward(x)
 
 
+def last(net: nn.Module) -> nn.Module:
+    """The same network with its weights in channels-last memory."""
+    return net.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+
+
 def trained() -> None:
     for channels in range(2, 8):
-        net = Net(channels).to(memory_format=torch.channels_last)
+        net = last(Net(channels))
         settings = Settings(epochs=1, batch=16)
         images, labels = torch.randint(0, 256, (64, 16, 16, 3), dtype=torch.uint8), torch.arange(64) % 3
         step = Step(net, RECIPES["standard"](), images, labels, settings)
@@ -86,9 +92,9 @@ def in_process(case: str) -> None:
     if case == "trained":
         trained()
     elif case == "learns":
-        attacked(Learns().to(memory_format=torch.channels_last))
+        attacked(last(Learns()))
     else:
-        attacked(Uncopyable().to(memory_format=torch.channels_last), compiled=True)
+        attacked(last(Uncopyable()), compiled=True)
 
 
 @pytest.mark.parametrize("case", ["trained", "learns", pytest.param("compiled", marks=pytest.mark.slow)])
@@ -100,12 +106,12 @@ def test_no_route_enters_the_kernel_that_corrupts_memory(case: str) -> None:
 @pytest.mark.parametrize("stride", [1, 2, 3, (1, 2), [2, 1], (2,)])
 @pytest.mark.parametrize("padding", [0, 1, "valid", (0, 0), (0,)])
 @pytest.mark.parametrize(("channels", "kernel", "groups"), [(4, 1, 1), (4, 1, 2), (9, 1, 1), (4, 3, 1)])
-def test_it_is_the_same_function(stride: object, padding: object, channels: int, kernel: int, groups: int) -> None:
+def test_it_is_the_same_function(stride: Any, padding: Any, channels: int, kernel: int, groups: int) -> None:
     dice = torch.Generator().manual_seed(0)
     x = torch.randn(2, channels, 7, 6, dtype=torch.float64, generator=dice, requires_grad=True)
     w = torch.randn(6, channels // groups, kernel, kernel, dtype=torch.float64, generator=dice, requires_grad=True)
     b = torch.randn(6, dtype=torch.float64, generator=dice)
-    how = {"stride": stride, "padding": padding, "groups": groups}
+    how: dict[str, Any] = {"stride": stride, "padding": padding, "groups": groups}
     true = F.conv2d(x, w, b, **how)
     with taken_first(CPU):
         s = F.conv2d(x, w, b, **how)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ X, Y = DICE.integers(0, 256, (6, 8, 10, 3), dtype=np.uint8), np.array([0, 4, 1, 
 GREY = DICE.integers(0, 256, (6, 1, 8, 10), dtype=np.uint8)
 
 
-def test_an_npz_or_a_folder_is_a_data_set(tmp_path: Path):
+def test_an_npz_or_a_folder_is_a_data_set(tmp_path: Path) -> None:
     np.savez(tmp_path / "mine.npz", images=X, labels=Y)
     folder = tmp_path / "folder"
     folder.mkdir()
@@ -34,7 +35,7 @@ def test_an_npz_or_a_folder_is_a_data_set(tmp_path: Path):
         assert found.labels(range(6)).tolist() == Y.tolist()
 
 
-def test_grey_images_are_images(tmp_path: Path):
+def test_grey_images_are_images(tmp_path: Path) -> None:
     np.savez(tmp_path / "grey.npz", x=GREY, y=Y)
     assert data.load(f"arrays:{tmp_path}/grey.npz").images([0, 1]).shape == (2, 1, 8, 10)
 
@@ -55,7 +56,7 @@ def test_grey_images_are_images(tmp_path: Path):
         ({"x_train": X, "y_train": Y, "x_test": X, "y_test": Y}, "one pair"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_sentence(arrays: dict[str, np.ndarray], said: str, tmp_path: Path):
+def test_what_is_wrong_is_said_in_one_sentence(arrays: dict[str, Any], said: str, tmp_path: Path) -> None:
     np.savez(tmp_path / "mine.npz", **arrays)
     with pytest.raises(BadInput) as error:
         data.load(f"arrays:{tmp_path}/mine.npz")
@@ -63,7 +64,7 @@ def test_what_is_wrong_is_said_in_one_sentence(arrays: dict[str, np.ndarray], sa
     assert "\n" not in str(error.value)
 
 
-def test_a_file_that_is_not_there_or_no_array(tmp_path: Path):
+def test_a_file_that_is_not_there_or_no_array(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="does not exist"):
         data.load(f"arrays:{tmp_path}/mine.npz")
     (tmp_path / "mine.npz").write_bytes(b"PK and nothing more")
@@ -71,7 +72,7 @@ def test_a_file_that_is_not_there_or_no_array(tmp_path: Path):
         data.load(f"arrays:{tmp_path}/mine.npz")
 
 
-def test_what_would_run_code_is_refused(tmp_path: Path):
+def test_what_would_run_code_is_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "mine.npz", images=X, labels=np.array([print] * 6, dtype=object))
     with pytest.raises(BadInput, match="cannot be read as arrays"):
         data.load(f"arrays:{tmp_path}/mine.npz")
@@ -79,7 +80,7 @@ def test_what_would_run_code_is_refused(tmp_path: Path):
 
 def test_from_the_command_line_to_the_store(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     """Records are found after the file was moved, and the stored command runs next to it. All samples are used if there
     are few."""
     small = DICE.integers(0, 256, (6, 32, 32, 3), dtype=np.uint8)
@@ -106,11 +107,12 @@ def test_from_the_command_line_to_the_store(
     assert there.samples == cell.samples == range(6)
     monkeypatch.chdir(tmp_path / "b")
     before = {path: path.stat().st_mtime_ns for path in store.rglob("*")}
+    assert cell.command is not None
     assert main([*cell.command.split()[1:], "--store", str(store), "--device", "cpu", "--json"]) == 0
     assert {path: path.stat().st_mtime_ns for path in store.rglob("*")} == before  # nothing was run again
 
 
-def test_training_needs_two_splits(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_training_needs_two_splits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     np.savez(tmp_path / "mine.npz", images=X, labels=Y)
     words = ["--model", "preact18:width=4", "--epochs", "1", "--out", str(tmp_path / "out.safetensors")]
     assert main(["train", "standard", *words, "--data", f"arrays:{tmp_path}/mine.npz"]) == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +15,9 @@ from torch.nn import functional as F
 import antiadv
 from antiadv import AntiAdversary
 from antiadv.core.errors import AntiadvError, BadInput
-from antiadv.defences import ResizePad, RoundedScores, SmallNoise
+from antiadv.defences.resize_pad import ResizePad
+from antiadv.defences.rounded_scores import RoundedScores
+from antiadv.defences.small_noise import SmallNoise
 from tests.toys import halfspace, small_net
 
 
@@ -30,8 +33,10 @@ def algorithm_1(f: nn.Module, x: Tensor, steps: int, alpha: float) -> Tensor:
         gamma = gamma.detach().requires_grad_()
         loss = F.cross_entropy(f(x + gamma), y, reduction="sum")
         loss.backward()
+        assert gamma.grad is not None
         gamma = gamma - alpha * gamma.grad.sign()
-    return f(x + gamma)
+    s: Tensor = f(x + gamma)
+    return s
 
 
 class Passes:
@@ -101,7 +106,8 @@ def test_one_step_size_per_channel_equals_the_normalised_step_of_the_authors() -
             self.eval()
 
         def forward(self, x: Tensor) -> Tensor:
-            return self.net((x - mean.view(1, 3, 1, 1)) / std.view(1, 3, 1, 1))
+            s: Tensor = self.net((x - mean.view(1, 3, 1, 1)) / std.view(1, 3, 1, 1))
+            return s
 
     ours = AntiAdversary(Normalised(), step_size=tuple((0.1 * std).tolist()))(x)
     theirs = algorithm_1(net, (x - mean.view(1, 3, 1, 1)) / std.view(1, 3, 1, 1), 2, 0.1)
@@ -290,7 +296,8 @@ def test_pickles_copies_saves_loads_and_moves() -> None:
     assert torch.equal(other(x), plain)
     moved = copy.deepcopy(layer).to(torch.float64)
     torch.testing.assert_close(moved(x.double()).float(), plain, rtol=1e-4, atol=1e-4)
-    assert layer.to("meta")._per_channel is not None
+    layer.to("meta")
+    assert layer._per_channel is not None
     assert layer._per_channel.device.type == "meta"
 
 
@@ -330,7 +337,8 @@ class InPlace(nn.Module):
         self.eval()
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.net(x.sub_(0.1))
+        s: Tensor = self.net(x.sub_(0.1))
+        return s
 
 
 @pytest.mark.parametrize(
@@ -359,7 +367,7 @@ def test_a_step_size_that_overflows_or_is_no_number_is_refused(size: object) -> 
 
 
 @pytest.mark.parametrize("options", [{"clip": "no"}, {"clip": 1}, {"clip": None}, {"steps": True}])
-def test_a_flag_is_true_or_false_and_a_count_is_a_number(options: dict) -> None:
+def test_a_flag_is_true_or_false_and_a_count_is_a_number(options: dict[str, Any]) -> None:
     with pytest.raises(AntiadvError):
         AntiAdversary(small_net(), **options)
 

@@ -45,6 +45,7 @@ class Weighed(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
+        self.w: Tensor
         self.register_buffer("w", torch.linspace(-1, 1, math.prod(SHAPE)))
         self.eval()
 
@@ -201,7 +202,8 @@ def test_a_faint_noise_is_the_plain_network() -> None:
 
 def test_layers_are_given_back_as_they_were_even_after_an_error() -> None:
     g = ensemble(2)
-    layer = g.base[0]
+    layer = g.base.get_submodule("0")
+    assert isinstance(layer, GaussianNoise)
     layer.draw = torch.zeros_like
     g(grey(2))
     assert layer.draw is torch.zeros_like
@@ -296,8 +298,8 @@ def test_candidates_sent_at_once_meet_the_noise_of_candidates_sent_in_turn() -> 
 def test_a_model_beside_rolls_dice_of_its_own() -> None:
     g, x = SmallNoise(Weighed(), 0.1), grey(4)
     one = oracle(g, 4)
-    beside = one[torch.tensor([2, 0])].beside(g)
-    assert torch.equal(beside.scores(x[:2])[1:], oracle(g, 4)[torch.tensor([0])].beside(g).scores(x[:1]))
+    beside = one[torch.tensor([2, 0])].on_own_model(g)
+    assert torch.equal(beside.scores(x[:2])[1:], oracle(g, 4)[torch.tensor([0])].on_own_model(g).scores(x[:1]))
     assert not torch.isin(beside.scores(x[:2])[:, 0], one.scores(x)[:, 0]).any()
 
 
@@ -519,7 +521,7 @@ class Flat(nn.Module):
         return s
 
 
-def test_resize_pad_refuses_a_network_that_takes_one_size_alone():
+def test_resize_pad_refuses_a_network_that_takes_one_size_alone() -> None:
     x = torch.rand(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
     g = ResizePad(Flat())
     with pytest.raises(BadInput, match=r"8 × 8 .*10 × 10") as error:
@@ -533,13 +535,13 @@ def test_resize_pad_refuses_a_network_that_takes_one_size_alone():
 
 @pytest.mark.parametrize("make", [SmallNoise, ResizePad])
 @pytest.mark.parametrize("value", ["a", None, True, -1, math.nan, 1e39, 10**400])
-def test_options_that_are_no_numbers_are_refused(make: Callable[..., nn.Module], value: object):
+def test_options_that_are_no_numbers_are_refused(make: Callable[..., nn.Module], value: object) -> None:
     name = "std" if make is SmallNoise else "margin"
     with pytest.raises(BadInput):
         make(small_net(), **{name: value})
 
 
-def test_flags_and_counts_are_what_they_say():
+def test_flags_and_counts_are_what_they_say() -> None:
     with pytest.raises(BadSpec):
         SmallNoise(small_net(), clip="no")  # type: ignore[arg-type]
     with pytest.raises(BadInput):

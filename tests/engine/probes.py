@@ -102,7 +102,8 @@ class Doubled(nn.Conv2d):
     """A convolution that computes its weights at each call."""
 
     def forward(self, input: Tensor) -> Tensor:
-        return self._conv_forward(input, 2 * self.weight, self.bias)
+        s: Tensor = self._conv_forward(input, 2 * self.weight, self.bias)
+        return s
 
 
 def same_gradients(m: nn.Conv2d, x: Tensor, change: Callable[[nn.Module], None]) -> None:

@@ -16,7 +16,7 @@ from antiadv.engine.rewrites.fold_norms import fold_norms
 
 def norm(channels: int = 4, **options: bool) -> nn.BatchNorm2d:
     """A norm as after training."""
-    made = nn.BatchNorm2d(channels, **options)  # type: ignore[arg-type]
+    made = nn.BatchNorm2d(channels, **options)
     for t in (made.weight, made.bias, made.running_mean, made.running_var):
         if t is not None:
             t.data.copy_(0.5 + torch.rand(channels))
@@ -30,7 +30,7 @@ def folded(net: nn.Module, x: Tensor) -> tuple[nn.Module, int]:
 
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("affine", [False, True])
-def test_a_norm_behind_a_convolution_is_folded_and_nothing_changes(bias: bool, affine: bool):
+def test_a_norm_behind_a_convolution_is_folded_and_nothing_changes(bias: bool, affine: bool) -> None:
     torch.manual_seed(0)
     net = (
         nn.Sequential(nn.Conv2d(3, 4, 3, bias=bias), norm(affine=affine), nn.ReLU(), nn.Conv2d(4, 2, 1)).double().eval()
@@ -39,7 +39,7 @@ def test_a_norm_behind_a_convolution_is_folded_and_nothing_changes(bias: bool, a
     twin, count = folded(net, x)
     assert count == 1
     torch.testing.assert_close(twin(x), net(x), rtol=1e-10, atol=1e-10)
-    twin[1].running_mean += 9  # type: ignore[index, operator]
+    twin[1].running_mean += 9  # type: ignore[index]
     torch.testing.assert_close(twin(x), net(x), rtol=1e-10, atol=1e-10)  # it is not asked any more
 
 
@@ -52,10 +52,11 @@ class Twice(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         h = self.a(x)
-        return (self.na(h).relu() + h + self.nb(self.b(x))).mean((2, 3))
+        s: Tensor = (self.na(h).relu() + h + self.nb(self.b(x))).mean((2, 3))
+        return s
 
 
-def test_an_output_that_goes_elsewhere_too_is_left_alone_and_others_are_not():
+def test_an_output_that_goes_elsewhere_too_is_left_alone_and_others_are_not() -> None:
     torch.manual_seed(0)
     net, x = Twice().eval(), torch.rand(5, 3, 6, 6)
     twin, count = folded(net, x)
@@ -66,7 +67,7 @@ def test_an_output_that_goes_elsewhere_too_is_left_alone_and_others_are_not():
     torch.testing.assert_close(twin(x), net(x), rtol=1e-5, atol=1e-5)
 
 
-def test_what_is_asked_twice_or_still_learns_is_left_alone():
+def test_what_is_asked_twice_or_still_learns_is_left_alone() -> None:
     torch.manual_seed(0)
     conv, one, x = nn.Conv2d(3, 3, 3, padding=1), norm(3), torch.rand(2, 3, 6, 6)
     shared = nn.Sequential(conv, one, conv, one).eval()
@@ -81,7 +82,7 @@ def test_what_is_asked_twice_or_still_learns_is_left_alone():
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # of torch, which has another weight norm
 @pytest.mark.parametrize("made", ["weight_norm", "spectral_norm", "pruned", "bias"])
-def test_weights_that_are_made_anew_at_every_call_are_left_alone(made: str):
+def test_weights_that_are_made_anew_at_every_call_are_left_alone(made: str) -> None:
     """Weights computed before the call, by a hook or at every access cannot be replaced."""
     torch.manual_seed(0)
     conv = nn.Conv2d(3, 4, 3)
@@ -99,10 +100,10 @@ def test_weights_that_are_made_anew_at_every_call_are_left_alone(made: str):
     assert twin(x).equal(want)
 
 
-def test_a_network_that_answers_with_more_than_scores_is_left_alone():
+def test_a_network_that_answers_with_more_than_scores_is_left_alone() -> None:
     class Twofold(nn.Sequential):
         def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-            s = super().forward(x)
+            s = super().forward(x)  # type: ignore[no-untyped-call]
             return s, s
 
     net, x = Twofold(nn.Conv2d(3, 4, 3), norm()).eval(), torch.rand(2, 3, 6, 6)
@@ -111,12 +112,13 @@ def test_a_network_that_answers_with_more_than_scores_is_left_alone():
     assert twin(x)[0].equal(net(x)[0])
 
 
-def test_a_network_that_fails_alone_is_left_alone():
+def test_a_network_that_fails_alone_is_left_alone() -> None:
     class Picky(nn.Sequential):
         def forward(self, x: Tensor) -> Tensor:
             if len(x) == 1:
                 raise ValueError("one image is no batch")
-            return super().forward(x)
+            s: Tensor = super().forward(x)  # type: ignore[no-untyped-call]
+            return s
 
     net, x = Picky(nn.Conv2d(3, 4, 3), norm()).eval(), torch.rand(2, 3, 6, 6)
     twin, count = folded(net, x)
@@ -125,7 +127,7 @@ def test_a_network_that_fails_alone_is_left_alone():
 
 
 @pytest.mark.parametrize(("name", "norms"), [("compact:trades", 8), ("resnet50", 53), ("wrn16-4:trades", 7)])
-def test_networks_of_the_house(name: str, norms: int):
+def test_networks_of_the_house(name: str, norms: int) -> None:
     """All norms of a ResNet; in a pre-activation network, those inside a block."""
     net = models.load(name) if ":" in name else models.build(name).eval()
     x = torch.rand(2, 3, 32, 32)
@@ -135,7 +137,7 @@ def test_networks_of_the_house(name: str, norms: int):
         torch.testing.assert_close(twin(x), net(x), rtol=1e-4, atol=1e-4)
 
 
-def test_hooks_go_on_counting_and_the_network_itself_is_left_as_it_was():
+def test_hooks_go_on_counting_and_the_network_itself_is_left_as_it_was() -> None:
     net, x, seen = models.load("compact:trades"), torch.rand(2, 3, 32, 32), list[str]()
     before = {name: t.clone() for name, t in net.state_dict().items()}
     twin = optimised(net, "float32", False, lambda net: True, x[:1])
@@ -148,7 +150,7 @@ def test_hooks_go_on_counting_and_the_network_itself_is_left_as_it_was():
     assert all("forward" not in vars(m) for m in net.modules())
 
 
-def test_a_network_that_rolls_dice_is_not_folded():
+def test_a_network_that_rolls_dice_is_not_folded() -> None:
     net = models.load("compact:self_ensemble")
     twin = optimised(net, "float32", False, lambda net: True, torch.rand(1, 3, 32, 32))
     assert all("forward" not in vars(m) for m in twin.modules())

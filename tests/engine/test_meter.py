@@ -30,7 +30,7 @@ ATTACKS = ("pgd:steps=4", "square:steps=6", "transfer")
 @pytest.mark.parametrize("steps", [None, 0, 1, 3])
 @pytest.mark.parametrize("attack", ATTACKS)
 @pytest.mark.parametrize("batch", [256, 2])
-def test_the_receipt_is_what_hooks_saw(steps: int | None, attack: str, batch: int):
+def test_the_receipt_is_what_hooks_saw(steps: int | None, attack: str, batch: int) -> None:
     net = small_net()
     x = torch.rand(5, 3, 8, 8, generator=torch.Generator().manual_seed(1))
     y = net(x).argmax(1)
@@ -49,7 +49,7 @@ def test_the_receipt_is_what_hooks_saw(steps: int | None, attack: str, batch: in
 @pytest.mark.parametrize("steps", [1, 2, 5])
 @pytest.mark.parametrize("attack", ["pgd:steps=4", "square:steps=6"])
 @pytest.mark.parametrize("batch", [256, 1])
-def test_the_layer_costs_k_and_one_forwards_and_k_backwards_a_query(steps: int, attack: str, batch: int):
+def test_the_layer_costs_k_and_one_forwards_and_k_backwards_a_query(steps: int, attack: str, batch: int) -> None:
     toy = halfspace(math.inf, n=6, distance=0.1)
     outcome = antiadv.attack(AntiAdversary(toy.model, steps), toy.x, toy.y, attack, Linf(0.08), batch=batch)
     queries = sum(r.queries for r in outcome.records)
@@ -60,7 +60,7 @@ def test_the_layer_costs_k_and_one_forwards_and_k_backwards_a_query(steps: int, 
     assert outcome.receipt.backwards == steps * (queries + looks) + gradients
 
 
-def test_work_on_the_attackers_own_model_is_metered_and_not_charged():
+def test_work_on_the_attackers_own_model_is_metered_and_not_charged() -> None:
     toy = halfspace(math.inf, n=6, distance=0.1)
     outcome = antiadv.attack(AntiAdversary(toy.model), toy.x, toy.y, "transfer", Linf(0.08))
     assert [r.queries for r in outcome.records] == [0] * 6
@@ -70,7 +70,7 @@ def test_work_on_the_attackers_own_model_is_metered_and_not_charged():
 
 
 @pytest.mark.parametrize("shared", [True, False], ids=["one network", "a network each"])
-def test_threads_that_attack_at_once_have_the_receipts_of_one_after_the_other(shared: bool):
+def test_threads_that_attack_at_once_have_the_receipts_of_one_after_the_other(shared: bool) -> None:
     """A receipt counts the passes of its own thread only."""
     nets = [small_net()] * 8 if shared else [small_net(seed=k) for k in range(8)]
     x = torch.rand(6, 3, 8, 8, generator=torch.Generator().manual_seed(1))
@@ -92,15 +92,15 @@ def test_threads_that_attack_at_once_have_the_receipts_of_one_after_the_other(sh
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("precision", ["float32", "tf32"])
-def test_threads_on_a_gpu_have_the_records_and_receipts_of_one_after_the_other(precision: str):
+def test_threads_on_a_gpu_have_the_records_and_receipts_of_one_after_the_other(precision: str) -> None:
     """They capture graphs and switch precisions, which torch keeps for the complete process."""
     net = small_net().cuda()
     x = torch.rand(6, 3, 8, 8, generator=torch.Generator().manual_seed(1)).cuda()
     y = net(x).argmax(1)
 
-    def run(k: int) -> tuple[list[object], int, int]:
-        words = {"seed": k, "precision": "float32" if k % 2 else precision}
-        outcome = antiadv.attack(AntiAdversary(net, steps=1 + k % 3), x, y, "square:steps=9", Linf(0.01), **words)
+    def run(k: int) -> tuple[object, ...]:
+        layer, chosen = AntiAdversary(net, steps=1 + k % 3), "float32" if k % 2 else precision
+        outcome = antiadv.attack(layer, x, y, "square:steps=9", Linf(0.01), seed=k, precision=chosen)
         return outcome.records, outcome.receipt.forwards, outcome.receipt.backwards
 
     order = [k % 8 for k in range(32)]
@@ -109,7 +109,7 @@ def test_threads_on_a_gpu_have_the_records_and_receipts_of_one_after_the_other(p
         assert list(threads.map(run, order)) == [alone[k] for k in order]
 
 
-def test_threads_may_share_a_replayed_network():
+def test_threads_may_share_a_replayed_network() -> None:
     where = "cuda" if torch.cuda.is_available() else "cpu"
     net = small_net().to(where)
     x = torch.rand(64, 3, 8, 8, generator=torch.Generator().manual_seed(1)).to(where)
@@ -121,13 +121,13 @@ def test_threads_may_share_a_replayed_network():
     assert all(map(torch.equal, together, alone))
 
 
-def test_an_attack_that_asks_nothing_costs_the_judges_looks():
+def test_an_attack_that_asks_nothing_costs_the_judges_looks() -> None:
     toy = halfspace(math.inf, n=6)
     outcome = antiadv.attack(toy.model, toy.x, toy.y, Odd(lambda oracle, x, y, ball, draws: x), Linf(0.1))
     assert (outcome.receipt.forwards, outcome.receipt.backwards) == (12, 0)
 
 
-def test_nothing_is_counted_outside_the_context():
+def test_nothing_is_counted_outside_the_context() -> None:
     toy = halfspace(math.inf, n=6)
     toy.model(toy.x)
     with Meter(toy.model) as meter:
@@ -136,7 +136,7 @@ def test_nothing_is_counted_outside_the_context():
     assert meter.forwards == 2
 
 
-def test_what_fails_aside_is_not_on_the_bill_either():
+def test_what_fails_aside_is_not_on_the_bill_either() -> None:
     """A batch that does not fit is sent again in halves. The failed pass is not counted."""
     toy = halfspace(math.inf, n=6)
 
@@ -152,7 +152,7 @@ def test_what_fails_aside_is_not_on_the_bill_either():
     assert seen == {toy.model: (6, 6)}
 
 
-def test_a_receipt_says_where_and_with_what():
+def test_a_receipt_says_where_and_with_what() -> None:
     toy = halfspace(math.inf, n=2)
     start = time.perf_counter()
     receipt = antiadv.attack(toy.model, toy.x, toy.y, "pgd:steps=2", Linf(0.05)).receipt
@@ -163,7 +163,7 @@ def test_a_receipt_says_where_and_with_what():
     assert receipt.revision == revision()
 
 
-def test_the_revision_is_that_at_the_beginning_of_the_work(monkeypatch: pytest.MonkeyPatch):
+def test_the_revision_is_that_at_the_beginning_of_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """A commit during a long run: the code in memory is the older one."""
     head = ["before"]
     monkeypatch.setattr(sys.modules[Meter.__module__], "revision", lambda: head[-1])
@@ -183,7 +183,7 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_revision_says_whether_the_code_is_still_that(checkout: Path):
+def test_a_revision_says_whether_the_code_is_still_that(checkout: Path) -> None:
     clean = revision_of(checkout)
     assert len(clean) == 12
     (checkout / "notes.txt").write_text("no code")
@@ -195,14 +195,14 @@ def test_a_revision_says_whether_the_code_is_still_that(checkout: Path):
     assert revision_of(checkout) == f"{clean}+"
 
 
-def test_the_revision_is_that_of_the_checkout_this_package_lies_in():
+def test_the_revision_is_that_of_the_checkout_this_package_lies_in() -> None:
     """Compared without the +, since the checkout may have changed meanwhile."""
     root = Path(antiadv.__file__).resolve().parents[2]
     assert revision.__wrapped__().rstrip("+") == revision_of(root).rstrip("+")
     assert bool(revision.__wrapped__()) == (root / ".git").exists()
 
 
-def test_a_revision_counts_new_folders_whatever_git_is_told_to_show(checkout: Path):
+def test_a_revision_counts_new_folders_whatever_git_is_told_to_show(checkout: Path) -> None:
     clean = revision_of(checkout)
     subprocess.run(["git", "config", "status.showUntrackedFiles", "no"], cwd=checkout, check=True)
     (checkout / "src" / "new").mkdir()
@@ -210,17 +210,17 @@ def test_a_revision_counts_new_folders_whatever_git_is_told_to_show(checkout: Pa
     assert revision_of(checkout) == f"{clean}+"
 
 
-def test_a_checkout_around_an_installed_package_is_not_its_own(checkout: Path):
+def test_a_checkout_around_an_installed_package_is_not_its_own(checkout: Path) -> None:
     """For example, the package is installed in an environment inside another project under git."""
     assert revision_of(checkout / "src") == ""
 
 
-def test_code_that_git_cannot_compare_is_not_called_the_same(checkout: Path):
+def test_code_that_git_cannot_compare_is_not_called_the_same(checkout: Path) -> None:
     clean = revision_of(checkout)
     (checkout / ".git" / "index").write_text("no index")
     assert revision_of(checkout) == f"{clean}+"
 
 
-def test_where_there_is_no_git_there_is_no_revision(checkout: Path, monkeypatch: pytest.MonkeyPatch):
+def test_where_there_is_no_git_there_is_no_revision(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(checkout))
     assert revision_of(checkout) == ""

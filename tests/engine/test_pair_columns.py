@@ -21,7 +21,9 @@ def conv(inner: int = 16, outer: int = 16, kernel: int | tuple[int, int] = 3, **
 @pytest.mark.parametrize("stride", [1, 2, (2, 1), (1, 2)], ids=str)
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("size", [(8, 8), (7, 6), (6, 7), (5, 2), (4, 1)], ids=str)
-def test_pairs_of_columns_give_the_numbers_of_columns(stride: int | tuple[int, int], bias: bool, size: tuple[int, int]):
+def test_pairs_of_columns_give_the_numbers_of_columns(
+    stride: int | tuple[int, int], bias: bool, size: tuple[int, int]
+) -> None:
     m = conv(16, 32, stride=stride, bias=bias)
     x = torch.rand(3, 16, *size, dtype=torch.float64, requires_grad=True)
     want = m(x)
@@ -34,7 +36,7 @@ def test_pairs_of_columns_give_the_numbers_of_columns(stride: int | tuple[int, i
         torch.testing.assert_close(h, g, rtol=1e-12, atol=1e-12)
 
 
-def test_an_image_with_channels_last_is_read_in_pairs_where_it_lies():
+def test_an_image_with_channels_last_is_read_in_pairs_where_it_lies() -> None:
     x = torch.rand(2, 16, 4, 6).contiguous(memory_format=torch.channels_last)
     pairs = halve(x)
     assert pairs.shape == (2, 32, 4, 3)
@@ -63,7 +65,7 @@ def test_an_image_with_channels_last_is_read_in_pairs_where_it_lies():
     ],
     ids=str,
 )
-def test_other_convolutions_are_left_alone(other: nn.Conv2d):
+def test_other_convolutions_are_left_alone(other: nn.Conv2d) -> None:
     assert not is_narrow(other)
     pair_narrow(other)
     assert "_conv_forward" not in vars(other)
@@ -71,20 +73,22 @@ def test_other_convolutions_are_left_alone(other: nn.Conv2d):
     assert is_narrow(conv(kernel=(5, 3), padding=(2, 1)))
 
 
-def test_somebody_elses_idea_of_a_convolution_is_left_alone():
+def test_somebody_elses_idea_of_a_convolution_is_left_alone() -> None:
     class Doubled(nn.Conv2d):
         def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-            return 2 * super()._conv_forward(input, weight, bias)
+            s: Tensor = 2 * super()._conv_forward(input, weight, bias)
+            return s
 
     assert not is_narrow(Doubled(16, 16, 3, padding=1))
 
 
-def test_weights_made_anew_at_every_call_are_the_ones_used():
+def test_weights_made_anew_at_every_call_are_the_ones_used() -> None:
     class Centred(nn.Conv2d):
         """For example, standardised weights."""
 
         def forward(self, input: Tensor) -> Tensor:
-            return self._conv_forward(input, self.weight - self.weight.mean((1, 2, 3), keepdim=True), self.bias)
+            s: Tensor = self._conv_forward(input, self.weight - self.weight.mean((1, 2, 3), keepdim=True), self.bias)
+            return s
 
     m, x = Centred(16, 16, 3, padding=1).double().requires_grad_(False), torch.rand(2, 16, 4, 4, dtype=torch.float64)
     want = m(x)
@@ -93,7 +97,7 @@ def test_weights_made_anew_at_every_call_are_the_ones_used():
 
 
 @pytest.mark.parametrize("name", ["compact:trades", "compact:self_ensemble"])
-def test_the_compact_network_is_the_same_function_in_pairs(name: str):
+def test_the_compact_network_is_the_same_function_in_pairs(name: str) -> None:
     """Five of its convolutions are rewritten. A self-ensemble keeps its noise, and hooks still count."""
     net = models.load(name).double()
     if name == "compact:self_ensemble":
@@ -117,7 +121,7 @@ class Shift(nn.Module):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, about its own compiler
-def test_pairs_are_compiled():
+def test_pairs_are_compiled() -> None:
     net = nn.Sequential(conv(16, 16), nn.ReLU(), conv(16, 32, stride=2), nn.Flatten(), nn.Linear(32 * 16, 3).double())
     x = torch.rand(3, 16, 8, 8, dtype=torch.float64)
     want = net(x)
@@ -131,7 +135,7 @@ def test_pairs_are_compiled():
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 @pytest.mark.parametrize(("precision", "pairs"), [("float32", 0), ("tf32", 0), ("half", 5), ("mixed", 5)])
-def test_pairs_are_for_sixteen_bits_on_a_gpu(precision: str, pairs: int):
+def test_pairs_are_for_sixteen_bits_on_a_gpu(precision: str, pairs: int) -> None:
     x = torch.rand(1, 3, 32, 32, device="cuda")
     net = optimised(models.load("compact:trades").cuda(), precision, False, lambda net: True, x)
     assert sum(hasattr(m, "paired") for m in net.modules()) == pairs

@@ -35,12 +35,12 @@ def same(m: nn.Conv2d, x: Tensor) -> None:
 @pytest.mark.parametrize("kernel", [3, 5, 7, 9])
 @pytest.mark.parametrize("inner", [1, 3, 4])
 @pytest.mark.parametrize("size", [(12, 8), (7, 8), (8, 7), (2, 2)], ids=str)
-def test_cells_of_pixels_give_the_numbers_of_pixels(kernel: int, inner: int, size: tuple[int, int]):
+def test_cells_of_pixels_give_the_numbers_of_pixels(kernel: int, inner: int, size: tuple[int, int]) -> None:
     """Images with odd sides are not rewritten."""
     same(conv(inner, 5, kernel, 2), torch.rand(2, inner, *size, dtype=torch.float64, requires_grad=True))
 
 
-def test_gradients_go_in_cells():
+def test_gradients_go_in_cells() -> None:
     """The cells are really used: a change of their weights changes the gradient."""
     m, x = conv(1, 1, 3, 2), torch.rand(1, 1, 4, 4, dtype=torch.float64, requires_grad=True)
     join_strides(m)
@@ -52,7 +52,7 @@ def test_gradients_go_in_cells():
 
 @pytest.mark.parametrize("stride", [2, 3, (2, 1), (1, 2)], ids=str)
 @pytest.mark.parametrize("size", [(8, 8), (7, 6), (5, 9)], ids=str)
-def test_pixels_that_count_are_taken_first(stride: int | tuple[int, int], size: tuple[int, int]):
+def test_pixels_that_count_are_taken_first(stride: int | tuple[int, int], size: tuple[int, int]) -> None:
     same(conv(6, 5, 1, stride), torch.rand(2, 6, *size, dtype=torch.float64, requires_grad=True))
 
 
@@ -72,13 +72,13 @@ def test_pixels_that_count_are_taken_first(stride: int | tuple[int, int], size: 
     ],
     ids=str,
 )
-def test_other_convolutions_are_left_alone(other: nn.Conv2d):
+def test_other_convolutions_are_left_alone(other: nn.Conv2d) -> None:
     join_strides(other)
     assert "_conv_forward" not in vars(other)
 
 
 @pytest.mark.parametrize(("name", "joined"), [("compact:trades", 3), ("resnet50:v1", 7), ("resnet50:v1.5", 4)])
-def test_networks_of_the_house(name: str, joined: int):
+def test_networks_of_the_house(name: str, joined: int) -> None:
     """In a v1 ResNet-50: shortcuts, the first convolution of each group, and the first of the network."""
     net = models.load(name) if ":trades" in name else models.build(f"resnet50:stride_on={name[9:]},width=8")
     net = net.double().eval()
@@ -93,10 +93,11 @@ def test_networks_of_the_house(name: str, joined: int):
     assert twin.state_dict().keys() == net.state_dict().keys()
 
 
-def test_weights_that_are_made_anew_at_every_call_keep_their_bits():
+def test_weights_that_are_made_anew_at_every_call_keep_their_bits() -> None:
     class Centred(nn.Conv2d):
         def forward(self, input: Tensor) -> Tensor:
-            return self._conv_forward(input, self.weight - self.weight.mean((1, 2, 3), keepdim=True), self.bias)
+            s: Tensor = self._conv_forward(input, self.weight - self.weight.mean((1, 2, 3), keepdim=True), self.bias)
+            return s
 
     net = nn.Sequential(nn.Conv2d(3, 4, 3), Centred(4, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4, 2))
     short = shortened(net, torch.float16)
@@ -106,11 +107,12 @@ def test_weights_that_are_made_anew_at_every_call_keep_their_bits():
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 @pytest.mark.parametrize("precision", ["half", "mixed"])
-def test_a_network_that_cannot_have_short_weights_keeps_its_own(precision: str):
+def test_a_network_that_cannot_have_short_weights_keeps_its_own(precision: str) -> None:
     class Exact(nn.Sequential):
         def forward(self, x: Tensor) -> Tensor:
             with torch.autocast("cuda", enabled=False):
-                return super().forward(x)
+                s: Tensor = super().forward(x)  # type: ignore[no-untyped-call]
+                return s
 
     net = Exact(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 2)).cuda().eval()
     x = torch.rand(2, 3, 8, 8, device="cuda")

@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from antiadv import L2, Linf, Threat
 from antiadv.attacks import ATTACKS, parse
 from antiadv.attacks.white_box.pgd import PGD
 from antiadv.cli.__main__ import main
+from antiadv.core.attack import Attack
 from antiadv.core.ball import Ball
 from antiadv.core.errors import AccessDenied, BadInput, BadSpec, Interrupted
 from antiadv.core.threat import Access
@@ -31,7 +33,7 @@ from tests.toys import halfspace, small_net
 TOY = halfspace(math.inf, n=6, distance=0.1)
 
 
-def test_an_outcome_says_what_happened_to_every_image():
+def test_an_outcome_says_what_happened_to_every_image() -> None:
     outcome = antiadv.attack(TOY.model, TOY.x, TOY.y, "pgd", Linf(0.125))
     assert outcome.images.shape == TOY.x.shape
     assert outcome.images.dtype == TOY.x.dtype
@@ -53,7 +55,7 @@ def test_an_outcome_says_what_happened_to_every_image():
         assert r.queries >= 1
 
 
-def test_robust_accuracy_is_the_share_that_could_not_be_broken():
+def test_robust_accuracy_is_the_share_that_could_not_be_broken() -> None:
     wrong = TOY.y.clone()
     wrong[4] = 1 - wrong[4]  # wrong without an attack: counted as broken, not attacked
     far, near = (antiadv.attack(TOY.model, TOY.x, wrong, "pgd", Linf(eps)) for eps in (0.125, 0.08))
@@ -65,13 +67,13 @@ def test_robust_accuracy_is_the_share_that_could_not_be_broken():
 
 
 @pytest.mark.parametrize("eps", [0.08, 0.102, 0.125])
-def test_outcome_and_report_agree(eps: float):
+def test_outcome_and_report_agree(eps: float) -> None:
     outcome = antiadv.attack(TOY.model, TOY.x, TOY.y, "square:steps=40", Linf(eps))
     assert outcome.robust_accuracy == pytest.approx(robust_accuracy(outcome.records, Linf(eps)).value)
 
 
 @pytest.mark.parametrize("pixels", range(256, 900, 37))
-def test_an_image_on_the_sphere_is_in_the_ball_whatever_the_digits_of_the_radius(pixels: int):
+def test_an_image_on_the_sphere_is_in_the_ball_whatever_the_digits_of_the_radius(pixels: int) -> None:
     toy, ball = halfspace(2, distance=0.5), L2(pixels / 255)
     side = (1.0 - 2.0 * toy.y).view(-1, 1, 1, 1)
     across = Odd(lambda oracle, x, y, ball, draws: ball.project(x, x - 10 * side * toy.model.w))
@@ -81,7 +83,7 @@ def test_an_image_on_the_sphere_is_in_the_ball_whatever_the_digits_of_the_radius
     assert outcome.fooled.all()
 
 
-def test_a_targeted_attack_counts_the_class_it_wanted():
+def test_a_targeted_attack_counts_the_class_it_wanted() -> None:
     reached = antiadv.attack(TOY.model, TOY.x, 1 - TOY.y, "pgd", Linf(0.125), targeted=True)
     assert reached.robust_accuracy == 0
     assert [r.attacked for r in reached.records] == (1 - TOY.y).tolist()
@@ -95,7 +97,7 @@ def test_a_targeted_attack_counts_the_class_it_wanted():
 
 @pytest.mark.parametrize("name", ["pgd", "square", "transfer"])
 @pytest.mark.parametrize("queries", [1, 2, 7])
-def test_no_sample_spends_more_than_its_budget(name: str, queries: int):
+def test_no_sample_spends_more_than_its_budget(name: str, queries: int) -> None:
     outcome = antiadv.attack(TOY.model, TOY.x, TOY.y, name, Linf(0.08), queries=queries)
     assert max(r.queries for r in outcome.records) <= queries
     spent = 0 if name == "transfer" else queries  # the attack fails here, so it spends its budget
@@ -106,7 +108,7 @@ NOISE = Odd(lambda oracle, x, y, ball, draws: ball.random(x, draws))
 
 
 @pytest.mark.parametrize("attack", [NOISE, "square:steps=5", "pgd:steps=3"], ids=["noise", "square", "pgd"])
-def test_random_numbers_depend_on_ids_and_not_on_the_order(attack):
+def test_random_numbers_depend_on_ids_and_not_on_the_order(attack: Attack | str) -> None:
     ids = torch.tensor([5, 900, 17, 3, 44, 8])
     order = torch.tensor([4, 0, 5, 2, 1, 3])
     whole = antiadv.attack(TOY.model, TOY.x, TOY.y, attack, Linf(0.08), ids=ids)
@@ -119,7 +121,7 @@ def test_random_numbers_depend_on_ids_and_not_on_the_order(attack):
     assert same(alone.images[0], whole.images[2])
 
 
-def test_seed_and_ids_decide_the_random_numbers():
+def test_seed_and_ids_decide_the_random_numbers() -> None:
     first, again, other_seed, other_ids = (
         antiadv.attack(TOY.model, TOY.x, TOY.y, NOISE, Linf(0.08), **words).images
         for words in ({}, {"seed": 0, "ids": torch.arange(6)}, {"seed": 1}, {"ids": torch.arange(6) + 6})
@@ -129,24 +131,24 @@ def test_seed_and_ids_decide_the_random_numbers():
         assert (other != first).flatten(1).any(1).all(), "other random numbers for every sample"
 
 
-def test_the_batch_size_changes_nothing():
+def test_the_batch_size_changes_nothing() -> None:
     a, b = (antiadv.attack(TOY.model, TOY.x, TOY.y, "pgd", Linf(0.101), batch=batch) for batch in (256, 1))
     assert a.records == b.records
     assert same(a.images, b.images)
 
 
-def test_a_threat_may_grant_more_than_the_attack_needs():
+def test_a_threat_may_grant_more_than_the_attack_needs() -> None:
     outcome = antiadv.attack(TOY.model, TOY.x, TOY.y, "square:steps=5", Linf(0.08), access=Access.INTERNALS)
     assert outcome.threat.access == Access.INTERNALS
 
 
-def test_an_attack_may_be_text_or_value():
+def test_an_attack_may_be_text_or_value() -> None:
     text = antiadv.attack(TOY.model, TOY.x, TOY.y, "pgd:steps=3,step_size=1/2", Linf(0.08))
     value = antiadv.attack(TOY.model, TOY.x, TOY.y, PGD(steps=3, step_size=0.5), Linf(0.08))
     assert text.records == value.records
 
 
-def test_no_image_gives_no_record_and_no_accuracy():
+def test_no_image_gives_no_record_and_no_accuracy() -> None:
     outcome = antiadv.attack(TOY.model, TOY.x[:0], TOY.y[:0], "pgd", Linf(0.1))
     assert outcome.images.shape == (0, 3, 4, 4)
     assert outcome.records == []
@@ -156,13 +158,13 @@ def test_no_image_gives_no_record_and_no_accuracy():
 
 
 @pytest.mark.parametrize("name", ["pgd", "square", "transfer"])
-def test_one_image_is_a_batch(name: str):
+def test_one_image_is_a_batch(name: str) -> None:
     outcome = antiadv.attack(TOY.model, TOY.x[:1], TOY.y[:1], name, Linf(0.125))
     assert len(outcome.records) == 1
     assert outcome.robust_accuracy == 0
 
 
-def test_the_arguments_are_not_changed():
+def test_the_arguments_are_not_changed() -> None:
     net = small_net().requires_grad_(True)
     x = torch.rand(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
     y = net(x).argmax(1).detach()
@@ -178,7 +180,7 @@ def test_the_arguments_are_not_changed():
     assert not any(m._forward_hooks for m in net.modules()), "the meter removed its hook"
 
 
-def test_the_meter_removes_its_hook_when_an_attack_fails():
+def test_the_meter_removes_its_hook_when_an_attack_fails() -> None:
     def fail(*_: object) -> torch.Tensor:
         raise RuntimeError("on purpose")
 
@@ -228,7 +230,7 @@ class Around(torch.nn.Module):
 
 
 X, Y = torch.full((2, 3, 4, 4), 0.5), torch.tensor([0, 1])
-BAD_INPUT = {
+BAD_INPUT: dict[str, tuple[Callable[[], tuple[Any, Any, Any]], str]] = {
     "images of bytes, as floats": (lambda: (TOY.model, X * 255, Y), r"found \[127.5, 127.5\]"),
     "an image without a batch": (
         lambda: (TOY.model, X[0], Y[:1]),
@@ -289,7 +291,7 @@ BAD_INPUT = {
 
 
 @pytest.mark.parametrize("what", BAD_INPUT)
-def test_bad_input_is_refused_with_what_was_found(what: str):
+def test_bad_input_is_refused_with_what_was_found(what: str) -> None:
     make, message = BAD_INPUT[what]
     model, x, y = make()
     with pytest.raises(BadInput, match=message):
@@ -305,12 +307,13 @@ class Writes(torch.nn.Module):
         self.eval()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.net(x.sub_(0.1))
+        s: torch.Tensor = self.net(x.sub_(0.1))
+        return s
 
 
 @pytest.mark.parametrize("attack", ["square:steps=3", "pgd:steps=3"])
-@pytest.mark.parametrize("make", [Writes, lambda: antiadv.defences.SmallNoise(Writes(), std=0.01)])
-def test_a_network_that_writes_into_its_images_is_refused(attack: str, make: Callable[[], torch.nn.Module]):
+@pytest.mark.parametrize("make", [Writes, lambda: SmallNoise(Writes(), std=0.01)])
+def test_a_network_that_writes_into_its_images_is_refused(attack: str, make: Callable[[], torch.nn.Module]) -> None:
     """Otherwise images far outside the ball would count as successes."""
     x = X.clone()
     with pytest.raises(BadInput, match="writing into them"):
@@ -318,14 +321,14 @@ def test_a_network_that_writes_into_its_images_is_refused(attack: str, make: Cal
     assert torch.equal(x, X)
 
 
-def test_gradients_of_weights_do_not_hide_missing_gradients_of_images():
+def test_gradients_of_weights_do_not_hide_missing_gradients_of_images() -> None:
     with pytest.raises(BadInput, match="gradients"):
         antiadv.AntiAdversary(Cut())(X)
     with pytest.raises(BadInput, match="gradients"):
         antiadv.attack(Cut(), X, Y, "fab", Linf(0.1))
 
 
-def test_the_advice_for_a_binary_classifier_keeps_its_probabilities():
+def test_the_advice_for_a_binary_classifier_keeps_its_probabilities() -> None:
     with pytest.raises(BadInput) as error:
         antiadv.attack(Answer(2.0), X, Y, "pgd", Linf(0.1))
     advice = re.search(r"return (torch\.cat\(.*?, 1\))", str(error.value))
@@ -346,10 +349,11 @@ class Moves(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if self.fails:
             raise KeyError("mine")
-        return self.net(x.double().reshape(len(x), 3, 4, 4)).to(x)
+        s: torch.Tensor = self.net(x.double().reshape(len(x), 3, 4, 4)).to(x)
+        return s
 
 
-def test_a_network_may_convert_its_images_itself():
+def test_a_network_may_convert_its_images_itself() -> None:
     for x in (X, X.flatten(1)):
         assert len(antiadv.attack(Moves(), x, Y, "pgd:steps=2", Linf(0.1)).records) == 2
     with pytest.raises(Interrupted, match="KeyError: 'mine'") as failed:
@@ -388,7 +392,9 @@ def test_a_network_may_convert_its_images_itself():
         ("pgd:step=3", {}, BadSpec, "option 'step'.*step"),
     ],
 )
-def test_an_attack_that_cannot_work_is_refused_before_the_model_runs(attack, words, kind, message):
+def test_an_attack_that_cannot_work_is_refused_before_the_model_runs(
+    attack: Any, words: dict[str, Any], kind: type[Exception], message: str
+) -> None:
     seen = []
     model = halfspace(math.inf).model
     model.register_forward_hook(lambda *_: seen.append(1))
@@ -397,7 +403,7 @@ def test_an_attack_that_cannot_work_is_refused_before_the_model_runs(attack, wor
     assert not seen
 
 
-def test_what_cannot_be_served_is_refused():
+def test_what_cannot_be_served_is_refused() -> None:
     with pytest.raises(BadInput, match=r"floating point.*uint8"):
         antiadv.Replayed(TOY.model)((TOY.x * 255).byte())
     for precision in ("tf32", "half"):
@@ -409,27 +415,27 @@ def test_what_cannot_be_served_is_refused():
         antiadv.AntiAdversary(Around(torch.Tensor.detach))(TOY.x)
 
 
-def test_an_attack_may_be_called_where_gradients_are_off():
+def test_an_attack_may_be_called_where_gradients_are_off() -> None:
     plain = antiadv.attack(TOY.model, TOY.x, TOY.y, "pgd", Linf(0.125))
     with torch.inference_mode():
         inside = antiadv.attack(TOY.model, TOY.x * 1, TOY.y * 1, "pgd", Linf(0.125))
     assert inside.records == plain.records
 
 
-def test_rounding_errors_outside_the_box_are_accepted():
+def test_rounding_errors_outside_the_box_are_accepted() -> None:
     x = torch.cat([TOY.x[:1] * 0 - 1e-6, TOY.x[:1] * 0 + 1 + 1e-6])
     outcome = antiadv.attack(TOY.model, x, TOY.model(x).argmax(1), "pgd:steps=2", Linf(0.01))
     assert outcome.images.min() >= 0
     assert outcome.images.max() <= 1
 
 
-def test_an_outcome_is_a_value():
+def test_an_outcome_is_a_value() -> None:
     outcome = antiadv.attack(TOY.model, TOY.x, TOY.y, "pgd:steps=2", Linf(0.08))
     with pytest.raises(dataclasses.FrozenInstanceError):
         outcome.records = []  # type: ignore[misc]
 
 
-def test_a_part_in_training_mode_is_refused():
+def test_a_part_in_training_mode_is_refused() -> None:
     net = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(4, 3)).eval()
     net[1].train()
     x, y = torch.rand(2, 1, 2, 2), torch.zeros(2, dtype=torch.int64)
@@ -440,7 +446,7 @@ def test_a_part_in_training_mode_is_refused():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-def test_rounded_probabilities_are_recognised(dtype: torch.dtype):
+def test_rounded_probabilities_are_recognised(dtype: torch.dtype) -> None:
     p = torch.randn(64, 10, generator=torch.Generator().manual_seed(0)).softmax(1).to(dtype)
     with pytest.raises(BadInput, match="probabilities"):
         check_scores(p, torch.rand(64, 1, 2, 2))
@@ -469,7 +475,7 @@ def apart(norm: float) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_images_found_before_the_classifier_failed_are_kept(name: str):
+def test_images_found_before_the_classifier_failed_are_kept(name: str) -> None:
     """At whichever call it fails: the samples in the error's outcome are broken, all others are unknown."""
     attack = parse(name)
     net, x, y = apart(max(attack.norms))
@@ -493,7 +499,7 @@ def test_images_found_before_the_classifier_failed_are_kept(name: str):
     assert kept[-1] == int(whole.fooled.sum()) > 0, "the search was over and only the judge was missing"
 
 
-def test_records_and_receipt_of_a_failed_attack_count_its_cost():
+def test_records_and_receipt_of_a_failed_attack_count_its_cost() -> None:
     net, x, y = apart(math.inf)
     model = Flaky(net, 8)
     with pytest.raises(Interrupted) as failed:
@@ -506,7 +512,7 @@ def test_records_and_receipt_of_a_failed_attack_count_its_cost():
     assert judge < outcome.receipt.forwards < judge + sum(asked)
 
 
-def test_a_classifier_that_never_answers_again_leaves_the_images():
+def test_a_classifier_that_never_answers_again_leaves_the_images() -> None:
     net, x, y = apart(math.inf)
     with pytest.raises(Interrupted) as failed:
         antiadv.attack(Flaky(net, 8, for_good=True), x, y, "pgd:steps=40,step_size=0.05", Linf(0.2))
@@ -515,7 +521,7 @@ def test_a_classifier_that_never_answers_again_leaves_the_images():
     assert (net(failed.value.images).argmax(1) != y).any()
 
 
-def test_a_keyboard_interrupt_is_passed_on():
+def test_a_keyboard_interrupt_is_passed_on() -> None:
     def stop(*_: object) -> torch.Tensor:
         raise KeyboardInterrupt
 
@@ -524,7 +530,7 @@ def test_a_keyboard_interrupt_is_passed_on():
 
 
 @pytest.mark.parametrize("attack", ["pgd:steps=3", "square:steps=6"])
-def test_a_batch_of_one_changes_records_only_by_rounding(attack: str):
+def test_a_batch_of_one_changes_records_only_by_rounding(attack: str) -> None:
     """Its kernels add in another order; docs/design/draws.md states the tolerance."""
     net, images = antiadv.models.load("compact:trades"), antiadv.data.load("cifar10:test")
     x, y = images.images(range(8)), images.labels(range(8))
@@ -548,7 +554,7 @@ def fails_later() -> nn.Module:
 @pytest.mark.parametrize("make", ["fails_at_once", "fails_later"])
 def test_a_network_that_raises_ends_the_command_line_in_one_sentence(
     make: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+) -> None:
     picture = tmp_path / "grey.png"
     Image.new("RGB", (8, 8), (90, 120, 200)).save(picture)
     code = main(["attack", str(picture), "--model", f"tests.evaluation.test_attack:{make}", "--out", str(tmp_path)])

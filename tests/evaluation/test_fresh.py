@@ -13,6 +13,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -106,7 +107,7 @@ def refused(capsys: pytest.CaptureFixture[str], words: list[str]) -> str:
 # ---------------------------------------------------------------- networks of the user's own
 
 
-def test_a_changed_forward_is_noticed(write: Write, capsys: pytest.CaptureFixture[str]):
+def test_a_changed_forward_is_noticed(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     write(NORMALISED.format(mean=0.5))
     assert main(VERDICT) == 0
     before = kept()
@@ -120,7 +121,7 @@ def test_a_changed_forward_is_noticed(write: Write, capsys: pytest.CaptureFixtur
     assert main(VERDICT) == 0, "unchanged, the network is accepted"
 
 
-def test_a_swapped_file_without_a_digest_is_noticed(write: Write, capsys: pytest.CaptureFixture[str]):
+def test_a_swapped_file_without_a_digest_is_noticed(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     np.save("weights.npy", np.eye(10, dtype=np.float32))
     write(FROM_FILE)
     assert main(VERDICT) == 0
@@ -145,7 +146,7 @@ class Echo(http.server.BaseHTTPRequestHandler):
         pass
 
 
-def test_a_server_that_has_stopped_shows_no_old_number(write: Write, capsys: pytest.CaptureFixture[str]):
+def test_a_server_that_has_stopped_shows_no_old_number(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Echo)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
@@ -163,7 +164,7 @@ def test_a_server_that_has_stopped_shows_no_old_number(write: Write, capsys: pyt
     assert kept("results") == before
 
 
-def test_the_bare_row_next_to_a_defended_one_is_checked_too(write: Write, capsys: pytest.CaptureFixture[str]):
+def test_the_bare_row_next_to_a_defended_one_is_checked_too(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     write(NORMALISED.format(mean=0.5))
     assert main(SQUARE) == 0
     write(NORMALISED.format(mean=0.45))
@@ -187,7 +188,7 @@ def here(network: nn.Module) -> Resources:
     return Resources("cpu", models={MODEL: network.eval()})
 
 
-def test_the_tolerance_accepts_rounding_and_nothing_else(tmp_path: Path):
+def test_the_tolerance_accepts_rounding_and_nothing_else(tmp_path: Path) -> None:
     evaluate([CELL], tmp_path, resources=here(Shifted()))
     for share in (0.0, TOLERANCE / 2, -TOLERANCE / 2):
         evaluate([CELL], tmp_path, resources=here(Shifted(share)))
@@ -197,7 +198,7 @@ def test_the_tolerance_accepts_rounding_and_nothing_else(tmp_path: Path):
         assert CELL.key in str(error.value)
 
 
-def test_a_resume_is_refused_before_anything_is_run(tmp_path: Path):
+def test_a_resume_is_refused_before_anything_is_run(tmp_path: Path) -> None:
     evaluate([CELL], tmp_path, resources=here(Shifted()))
     jobs: list[Job] = []
     more = dataclasses.replace(CELL, samples=range(30))
@@ -207,7 +208,7 @@ def test_a_resume_is_refused_before_anything_is_run(tmp_path: Path):
     assert len(Store(tmp_path).read(more)) == 12
 
 
-def test_other_classes_are_another_network(tmp_path: Path):
+def test_other_classes_are_another_network(tmp_path: Path) -> None:
     class Twice(Bands):
         def forward(self, x: Tensor) -> Tensor:
             return super().forward(x).repeat(1, 2)
@@ -217,7 +218,7 @@ def test_other_classes_are_another_network(tmp_path: Path):
         evaluate([CELL], tmp_path, resources=here(Twice()))
 
 
-def test_a_cell_without_samples_accepts_any_network(tmp_path: Path):
+def test_a_cell_without_samples_accepts_any_network(tmp_path: Path) -> None:
     """A run that failed leaves a folder and no records. The corrected network starts again."""
     evaluate([CELL], tmp_path, resources=here(Shifted(0.3)), runner=lambda work, jobs: iter(()))
     assert not Store(tmp_path).done(CELL)
@@ -227,13 +228,14 @@ def test_a_cell_without_samples_accepts_any_network(tmp_path: Path):
         evaluate([CELL], tmp_path, resources=here(Shifted(0.3)))
 
 
-def test_a_network_in_hand_that_was_trained_on_has_another_cell():
-    net = nn.Sequential(nn.Flatten(), nn.Linear(3072, 10)).eval()
+def test_a_network_in_hand_that_was_trained_on_has_another_cell() -> None:
+    head = nn.Linear(3072, 10)
+    net = nn.Sequential(nn.Flatten(), head).eval()
     there = Resources("cpu", models={"mine": net})
     first, second = (make_cell(model="mine", attack="pgd", threat="linf:1/255", resources=there) for _ in range(2))
     assert first.key == second.key
     with torch.no_grad():
-        net[1].bias.add_(1)
+        head.bias.add_(1)
     assert make_cell(model="mine", attack="pgd", threat="linf:1/255", resources=there).key != first.key
 
 
@@ -257,7 +259,7 @@ class Coin(Bands):
         return s if torch.rand((), generator=self.generator) < 0.5 else s.flip(1)
 
 
-def test_a_random_network_is_not_compared_and_a_warning_says_so(tmp_path: Path):
+def test_a_random_network_is_not_compared_and_a_warning_says_so(tmp_path: Path) -> None:
     before = torch.get_rng_state()
     evaluate([CELL], tmp_path, resources=here(Noisy()), runner=lambda work, jobs: iter(()))
     assert torch.equal(torch.get_rng_state(), before), "the state of torch's generator is restored"
@@ -266,20 +268,20 @@ def test_a_random_network_is_not_compared_and_a_warning_says_so(tmp_path: Path):
         evaluate([CELL], tmp_path, resources=here(Noisy()))
 
 
-def test_one_equal_answer_of_a_random_network_is_enough(tmp_path: Path):
+def test_one_equal_answer_of_a_random_network_is_enough(tmp_path: Path) -> None:
     """Two equal answers by chance are stored; the other answer alone would look like a change."""
     evaluate([CELL], tmp_path, resources=here(Shifted()))
     for _ in range(5):
         evaluate([CELL], tmp_path, resources=here(Coin()))
 
 
-def test_a_network_that_becomes_random_has_changed(tmp_path: Path):
+def test_a_network_that_becomes_random_has_changed(tmp_path: Path) -> None:
     evaluate([CELL], tmp_path, resources=here(Shifted()))
     with pytest.raises(StoreMismatch):
         evaluate([CELL], tmp_path, resources=here(Noisy()))
 
 
-def test_nan_instead_of_stored_scores_is_refused(tmp_path: Path):
+def test_nan_instead_of_stored_scores_is_refused(tmp_path: Path) -> None:
     class Lost(Bands):
         def forward(self, x: Tensor) -> Tensor:
             return super().forward(x) * torch.nan
@@ -291,7 +293,7 @@ def test_nan_instead_of_stored_scores_is_refused(tmp_path: Path):
         evaluate([CELL], tmp_path / "new", resources=here(Lost()))
 
 
-def test_a_store_without_probes_is_accepted_with_a_warning_and_gets_them(tmp_path: Path):
+def test_a_store_without_probes_is_accepted_with_a_warning_and_gets_them(tmp_path: Path) -> None:
     evaluate([CELL], tmp_path, resources=resources())
     probe = tmp_path / CELL.key / "probe.json"
     before = probe.read_bytes()
@@ -305,7 +307,7 @@ def test_a_store_without_probes_is_accepted_with_a_warning_and_gets_them(tmp_pat
         evaluate([CELL], tmp_path, resources=resources())
 
 
-def test_the_librarys_own_networks_need_no_warning(tmp_path: Path):
+def test_the_librarys_own_networks_need_no_warning(tmp_path: Path) -> None:
     ours = make_cell(model="compact:trades", attack="pgd:steps=1", threat="linf:1/255", samples=range(2))
     evaluate([ours], tmp_path)
     probe = tmp_path / ours.key / "probe.json"
@@ -316,7 +318,9 @@ def test_the_librarys_own_networks_need_no_warning(tmp_path: Path):
     assert probe.exists()
 
 
-def test_a_store_that_cannot_be_written_needs_no_probe_to_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_store_that_cannot_be_written_needs_no_probe_to_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     evaluate([CELL], tmp_path, resources=resources())
     (tmp_path / CELL.key / "probe.json").unlink()
 
@@ -330,7 +334,7 @@ def test_a_store_that_cannot_be_written_needs_no_probe_to_be_read(tmp_path: Path
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"digest": 1}', b"[" * 100_000, b"\xff"])
-def test_a_damaged_probe_is_named(tmp_path: Path, content: bytes):
+def test_a_damaged_probe_is_named(tmp_path: Path, content: bytes) -> None:
     evaluate([CELL], tmp_path, resources=resources())
     probe = tmp_path / CELL.key / "probe.json"
     probe.write_bytes(content)
@@ -339,7 +343,7 @@ def test_a_damaged_probe_is_named(tmp_path: Path, content: bytes):
     assert len(Store(tmp_path).read(CELL)) == 12, "reports need no network, and no probe"
 
 
-def test_an_edited_probe_is_refused(tmp_path: Path):
+def test_an_edited_probe_is_refused(tmp_path: Path) -> None:
     evaluate([CELL], tmp_path, resources=here(Shifted()))
     probe = tmp_path / CELL.key / "probe.json"
     said = json.loads(probe.read_text())
@@ -349,7 +353,7 @@ def test_an_edited_probe_is_refused(tmp_path: Path):
         evaluate([CELL], tmp_path, resources=here(Shifted(0.3)))
 
 
-def test_each_network_is_asked_once_for_all_its_cells(tmp_path: Path):
+def test_each_network_is_asked_once_for_all_its_cells(tmp_path: Path) -> None:
     class Counted(Bands):
         seen = 0
 
@@ -364,12 +368,12 @@ def test_each_network_is_asked_once_for_all_its_cells(tmp_path: Path):
     assert Counted.seen == 8, "four images, sent twice"
 
 
-def test_probe_images_are_bytes_of_the_datas_shape():
+def test_probe_images_are_bytes_of_the_datas_shape() -> None:
     images = probe_images(resources().data("cifar10:test"))
     assert images.shape == (4, 3, 32, 32)
     assert images[:2].equal(resources().data("cifar10:test").images([0, 1]))
     assert torch.equal((images * 255).round() / 255, images)
-    assert (images.min(), images.max()) == (0, 1)
+    assert (images.min().item(), images.max().item()) == (0, 1)
     assert Asked(resources(), MODEL, "cifar10:test").probe == Asked(resources(), MODEL, "cifar10:test").probe
 
 
@@ -391,7 +395,7 @@ def flipped(path: Path, place: int = -1) -> bytes:
     return bytes(content)
 
 
-def arrays(n: int = 6) -> dict[str, np.ndarray]:
+def arrays(n: int = 6) -> dict[str, Any]:
     x = data.load("cifar10:test").images(range(n)).permute(0, 2, 3, 1)
     return {"images": (255 * x).round().to(torch.uint8).numpy(), "labels": np.arange(n)}
 
@@ -402,7 +406,7 @@ def of(source: Path, there: Resources | None = None) -> Cell:
 
 
 @pytest.mark.parametrize("what", ["images", "labels"])
-def test_edited_arrays_are_another_cell(tmp_path: Path, what: str):
+def test_edited_arrays_are_another_cell(tmp_path: Path, what: str) -> None:
     for name, array in arrays().items():
         np.save(tmp_path / f"{name}.npy", array)
     there = here(Bands())
@@ -417,7 +421,7 @@ def test_edited_arrays_are_another_cell(tmp_path: Path, what: str):
             evaluate([before], tmp_path / "store", resources=there)
 
 
-def test_an_edited_npz_is_another_cell(tmp_path: Path):
+def test_an_edited_npz_is_another_cell(tmp_path: Path) -> None:
     source, other = tmp_path / "mine.npz", arrays()
     np.savez(source, **other)
     before = of(source)
@@ -455,7 +459,7 @@ def of_imagenet() -> Cell:
     return make_cell(model=MODEL, data="imagenet", resources=here(Thousand()), **words)  # type: ignore[arg-type]
 
 
-def test_an_edited_picture_of_a_list_is_refused_though_all_is_stored(listed: Path, tmp_path: Path):
+def test_an_edited_picture_of_a_list_is_refused_though_all_is_stored(listed: Path, tmp_path: Path) -> None:
     asked = of_imagenet()
     evaluate([asked], tmp_path / "store", resources=here(Thousand()))
     swap(listed / "3.png", flipped(listed / "3.png"))
@@ -466,7 +470,7 @@ def test_an_edited_picture_of_a_list_is_refused_though_all_is_stored(listed: Pat
 
 
 @pytest.mark.parametrize("what", ["labels", "files", "sha256"])
-def test_an_edited_list_is_refused(listed: Path, tmp_path: Path, what: str):
+def test_an_edited_list_is_refused(listed: Path, tmp_path: Path, what: str) -> None:
     key = of_imagenet().key
     card = tmp_path / "data" / "imagenet-test.json"
     before, said = card.read_text(), json.loads(card.read_text())
@@ -478,7 +482,7 @@ def test_an_edited_list_is_refused(listed: Path, tmp_path: Path, what: str):
     assert of_imagenet().key == key
 
 
-def test_a_changed_basis_is_another_cell(tmp_path: Path):
+def test_a_changed_basis_is_another_cell(tmp_path: Path) -> None:
     path = tmp_path / "basis.safetensors"
     attack = f"qeba:basis=pca,path={path},steps=1,probes=2,max_probes=2,tries=2"
     words = {"threat": "l2:0.5,queries=20", "samples": range(2), "resources": resources(), "model": MODEL}
@@ -504,7 +508,7 @@ def test_a_changed_basis_is_another_cell(tmp_path: Path):
         asked()
 
 
-def test_only_a_file_that_is_named_is_in_a_key():
+def test_only_a_file_that_is_named_is_in_a_key() -> None:
     assert "files" not in cell("qeba:basis=dct", threat="l2:0.5").identity
     assert cell("qeba", threat="l2:0.5").files == ""
 
@@ -516,7 +520,7 @@ NAMES = ["plain.npz", "a=b.npz", "a,b.npz", "x=1,y=2.npz", "(a).npz", "a (1).npz
 @pytest.mark.parametrize("near", [True, False])
 def test_any_name_of_a_file_comes_back_from_the_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, near: bool
-):
+) -> None:
     monkeypatch.chdir(tmp_path)
     np.savez(tmp_path / name, **arrays())
     made = of(Path(name) if near else tmp_path / name)
@@ -528,7 +532,7 @@ def test_any_name_of_a_file_comes_back_from_the_store(
     assert data.canonical(data.canonical(made.data)) == data.canonical(made.data)
 
 
-def test_a_path_that_no_spec_can_hold_is_stored_under_another_name(tmp_path: Path):
+def test_a_path_that_no_spec_can_hold_is_stored_under_another_name(tmp_path: Path) -> None:
     folder = tmp_path / "d(x"
     folder.mkdir()
     np.savez(folder / "y).npz", **arrays())

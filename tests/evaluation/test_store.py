@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -24,10 +25,10 @@ from antiadv.attacks import ATTACKS
 from antiadv.attacks.white_box.apgd import APGD
 from antiadv.cli.__main__ import main
 from antiadv.core.errors import StoreMismatch, StoreUnwritable
-from antiadv.core.files import beside, sweep
+from antiadv.core.files import atomic_write, sweep
 from antiadv.defences.anti_adversary import AntiAdversary
 from antiadv.evaluation import Store, evaluate
-from antiadv.evaluation.cell import FORMAT, Job
+from antiadv.evaluation.cell import FORMAT, Job, Record
 from antiadv.evaluation.shard import run_shard
 from tests.engine.probes import RECEIPT, cell, record, resources, same
 
@@ -55,7 +56,7 @@ def edit(path: Path, change: Callable[[list[bytes]], None]) -> None:
 # ---------------------------------------------------------------- what goes in comes out
 
 
-def test_records_and_receipts_come_back_as_they_were(tmp_path: Path):
+def test_records_and_receipts_come_back_as_they_were(tmp_path: Path) -> None:
     store = fill(tmp_path, range(8, 12), range(4))
     assert store.read(CELL) == [record(i, attacked=i % 4, queries=i) for i in (0, 1, 2, 3, 8, 9, 10, 11)]
     assert store.receipts(CELL) == [RECEIPT, RECEIPT]
@@ -65,7 +66,7 @@ def test_records_and_receipts_come_back_as_they_were(tmp_path: Path):
     ]
 
 
-def test_records_of_a_real_shard_come_back_exactly(tmp_path: Path):
+def test_records_of_a_real_shard_come_back_exactly(tmp_path: Path) -> None:
     found = run_shard(Job(CELL, tuple(range(20))), resources())
     store = Store(tmp_path)
     store.append(CELL, found.records, found.receipt)
@@ -73,7 +74,7 @@ def test_records_of_a_real_shard_come_back_exactly(tmp_path: Path):
     assert store.receipts(CELL) == [found.receipt]
 
 
-def test_records_with_gaps_and_in_any_order_are_kept(tmp_path: Path):
+def test_records_with_gaps_and_in_any_order_are_kept(tmp_path: Path) -> None:
     store = Store(tmp_path)
     path = store.append(CELL, [record(i) for i in (7, 3, 5)], RECEIPT)
     assert path.name == "000003-000007-3.json.xz"
@@ -81,7 +82,7 @@ def test_records_with_gaps_and_in_any_order_are_kept(tmp_path: Path):
     assert [r.sample for r in store.read(CELL)] == [3, 5, 7]
 
 
-def test_overlapping_files_give_each_sample_once(tmp_path: Path):
+def test_overlapping_files_give_each_sample_once(tmp_path: Path) -> None:
     store = fill(tmp_path, range(6))
     store.append(CELL, [record(i, queries=99) for i in range(4, 9)], RECEIPT)
     assert [r.sample for r in store.read(CELL)] == list(range(9))
@@ -89,7 +90,7 @@ def test_overlapping_files_give_each_sample_once(tmp_path: Path):
     assert store.done(CELL) == set(range(9))
 
 
-def test_opening_and_reading_write_nothing(tmp_path: Path):
+def test_opening_and_reading_write_nothing(tmp_path: Path) -> None:
     store = Store(tmp_path / "results")
     assert store.done(CELL) == set()
     assert store.read(CELL) == []
@@ -97,7 +98,7 @@ def test_opening_and_reading_write_nothing(tmp_path: Path):
     assert not (tmp_path / "results").exists()
 
 
-def test_equal_records_are_equal_bytes(tmp_path: Path):
+def test_equal_records_are_equal_bytes(tmp_path: Path) -> None:
     for name in "ab":
         fill(tmp_path / name, range(5))
     a, b = (shard_files(tmp_path / name)[0] for name in "ab")
@@ -108,17 +109,17 @@ def test_equal_records_are_equal_bytes(tmp_path: Path):
     assert lines[0] == lines[1], "another receipt, another order: the same second line"
 
 
-def store_read_back(root: Path) -> list:
+def store_read_back(root: Path) -> list[Record]:
     return Store(root).read(CELL)
 
 
-def test_a_thousand_records_are_small(tmp_path: Path):
+def test_a_thousand_records_are_small(tmp_path: Path) -> None:
     found = run_shard(Job(CELL, tuple(range(1000))), resources())
     path = Store(tmp_path).append(CELL, found.records, found.receipt)
     assert path.stat().st_size < 40_000
 
 
-def test_cells_are_what_was_stored(tmp_path: Path):
+def test_cells_are_what_was_stored(tmp_path: Path) -> None:
     stored = [
         cell("pgd", range(3, 7)),
         cell("square", range(2), threat="linf:2/255,queries=10", seed=7),
@@ -133,7 +134,7 @@ def test_cells_are_what_was_stored(tmp_path: Path):
     assert {c.key: c.samples for c in found} == {c.key: c.samples for c in stored}
 
 
-def test_the_looks_of_a_cell_come_back_and_are_said_only_where_they_are_not_ten(tmp_path: Path):
+def test_the_looks_of_a_cell_come_back_and_are_said_only_where_they_are_not_ten(tmp_path: Path) -> None:
     few, ten = cell(defence="small_noise", looks=3), cell(defence="small_noise")
     store = Store(tmp_path)
     for c in (few, ten):
@@ -145,7 +146,7 @@ def test_the_looks_of_a_cell_come_back_and_are_said_only_where_they_are_not_ten(
     assert "looks" not in said[10]["cell"] | said[10]["identity"]
 
 
-def test_a_cell_that_claims_other_looks_than_it_was_made_with_is_refused(tmp_path: Path):
+def test_a_cell_that_claims_other_looks_than_it_was_made_with_is_refused(tmp_path: Path) -> None:
     made = cell(defence="small_noise", looks=3)
     Store(tmp_path).append(made, [record(0)], RECEIPT)
     path = tmp_path / made.key / "cell.json"
@@ -154,7 +155,7 @@ def test_a_cell_that_claims_other_looks_than_it_was_made_with_is_refused(tmp_pat
         Store(tmp_path).cells()
 
 
-def test_a_cell_describes_itself(tmp_path: Path):
+def test_a_cell_describes_itself(tmp_path: Path) -> None:
     fill(tmp_path, range(2))
     said = json.loads((tmp_path / CELL.key / "cell.json").read_text())
     assert said["format"] == FORMAT
@@ -166,7 +167,7 @@ def test_a_cell_describes_itself(tmp_path: Path):
 # ---------------------------------------------------------------- what is refused
 
 
-def header(change: Callable[[dict], None]) -> Callable[[list[bytes]], None]:
+def header(change: Callable[[dict[str, Any]], None]) -> Callable[[list[bytes]], None]:
     def apply(lines: list[bytes]) -> None:
         said = json.loads(lines[0])
         change(said)
@@ -196,7 +197,7 @@ EDITS = {
 
 
 @pytest.mark.parametrize("what", EDITS)
-def test_an_edited_file_is_named_and_refused(tmp_path: Path, what: str):
+def test_an_edited_file_is_named_and_refused(tmp_path: Path, what: str) -> None:
     store = fill(tmp_path, range(3), range(3, 6))
     change, message = EDITS[what]
     path = shard_files(tmp_path)[1]
@@ -208,7 +209,7 @@ def test_an_edited_file_is_named_and_refused(tmp_path: Path, what: str):
         store.receipts(CELL)
 
 
-def test_a_receipt_of_a_later_version_is_named_and_refused(tmp_path: Path):
+def test_a_receipt_of_a_later_version_is_named_and_refused(tmp_path: Path) -> None:
     """Even if its records can be read."""
 
     class Later:
@@ -223,7 +224,7 @@ def test_a_receipt_of_a_later_version_is_named_and_refused(tmp_path: Path):
         assert str(path) in str(e.value)
 
 
-def test_a_file_cut_anywhere_is_refused(tmp_path: Path):
+def test_a_file_cut_anywhere_is_refused(tmp_path: Path) -> None:
     store = fill(tmp_path, range(3))
     (path,) = shard_files(tmp_path)
     whole = path.read_bytes()
@@ -236,7 +237,7 @@ def test_a_file_cut_anywhere_is_refused(tmp_path: Path):
     assert len(store.read(CELL)) == 3
 
 
-def test_a_file_with_any_byte_flipped_is_refused(tmp_path: Path):
+def test_a_file_with_any_byte_flipped_is_refused(tmp_path: Path) -> None:
     store = fill(tmp_path, range(3))
     (path,) = shard_files(tmp_path)
     whole = path.read_bytes()
@@ -250,7 +251,7 @@ def test_a_file_with_any_byte_flipped_is_refused(tmp_path: Path):
         assert found == records, f"byte {place} changed the records unnoticed"
 
 
-def test_a_foreign_file_is_named_and_refused(tmp_path: Path):
+def test_a_foreign_file_is_named_and_refused(tmp_path: Path) -> None:
     store, other = fill(tmp_path, range(3)), cell("square")
     foreign = store.append(other, [record(i) for i in range(3, 6)], RECEIPT)
     copied = shutil.copy(foreign, tmp_path / CELL.key)
@@ -259,7 +260,7 @@ def test_a_foreign_file_is_named_and_refused(tmp_path: Path):
     assert str(copied) in str(error.value)
 
 
-def test_a_renamed_file_is_named_and_refused(tmp_path: Path):
+def test_a_renamed_file_is_named_and_refused(tmp_path: Path) -> None:
     store = fill(tmp_path, range(3))
     (path,) = shard_files(tmp_path)
     renamed = path.rename(path.with_name("000003-000005-3.json.xz"))
@@ -268,7 +269,7 @@ def test_a_renamed_file_is_named_and_refused(tmp_path: Path):
     assert str(renamed) in str(error.value)
 
 
-def test_a_file_that_cannot_be_read_is_not_called_damaged(tmp_path: Path):
+def test_a_file_that_cannot_be_read_is_not_called_damaged(tmp_path: Path) -> None:
     """The user might delete it, and it may be intact. A folder in its place cannot be read by root either."""
     store = fill(tmp_path, range(3))
     for path, ask in ((shard_files(tmp_path)[0], store.read), (tmp_path / CELL.key / "cell.json", store.prepare)):
@@ -295,7 +296,7 @@ def ordinary() -> Iterator[None]:
         os.seteuid(me)
 
 
-def test_an_unreadable_folder_of_a_cell_is_named_and_any_other_is_skipped():
+def test_an_unreadable_folder_of_a_cell_is_named_and_any_other_is_skipped() -> None:
     with tempfile.TemporaryDirectory() as root:  # not below `tmp_path`, which only root can read
         store, closed, strange = fill(Path(root), range(3)), Path(root) / CELL.key, Path(root) / "lost+found"
         Path(root).chmod(0o755)
@@ -313,7 +314,7 @@ def test_an_unreadable_folder_of_a_cell_is_named_and_any_other_is_skipped():
             folder.chmod(0o755)
 
 
-def test_a_store_whose_name_is_too_long_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_store_whose_name_is_too_long_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     name = str(tmp_path / ("s" * 300))
     words = ["--model", "tests.toys:make_small_net", "--attack", "pgd", "--threat", "linf:8/255", "--samples", "0:2"]
     for verb in (["report"], ["evaluate", *words]):
@@ -323,7 +324,7 @@ def test_a_store_whose_name_is_too_long_is_one_line(tmp_path: Path, capsys: pyte
         assert "(File name too long)" in said.err
 
 
-def test_a_name_the_store_does_not_give_is_refused(tmp_path: Path):
+def test_a_name_the_store_does_not_give_is_refused(tmp_path: Path) -> None:
     store = fill(tmp_path, range(3))
     odd = tmp_path / CELL.key / "copy of 000000-000002-3.json.xz"
     shutil.copy(shard_files(tmp_path)[0], odd)
@@ -333,7 +334,7 @@ def test_a_name_the_store_does_not_give_is_refused(tmp_path: Path):
         assert str(odd) in str(error.value)
 
 
-CELL_EDITS = {
+CELL_EDITS: dict[str, tuple[Callable[[dict[str, Any]], str], str]] = {
     "no JSON": (lambda said: "{", "does not describe a cell"),
     "a list": (lambda said: "[]", "does not describe a cell"),
     "no cell": (lambda said: json.dumps({k: v for k, v in said.items() if k != "cell"}), "does not describe a cell"),
@@ -350,7 +351,7 @@ CELL_EDITS = {
 
 
 @pytest.mark.parametrize("what", CELL_EDITS)
-def test_an_edited_description_is_named_and_refused(tmp_path: Path, what: str):
+def test_an_edited_description_is_named_and_refused(tmp_path: Path, what: str) -> None:
     store = fill(tmp_path, range(3))
     change, message = CELL_EDITS[what]
     path = tmp_path / CELL.key / "cell.json"
@@ -362,7 +363,7 @@ def test_an_edited_description_is_named_and_refused(tmp_path: Path, what: str):
     assert len(shard_files(tmp_path)) == 1, "nothing was added to the damaged folder"
 
 
-def test_a_description_that_cannot_be_understood_costs_no_records(tmp_path: Path):
+def test_a_description_that_cannot_be_understood_costs_no_records(tmp_path: Path) -> None:
     """The advice of its message works."""
     store = fill(tmp_path, range(3))
     hurt = tmp_path / CELL.key / "cell.json"
@@ -375,7 +376,7 @@ def test_a_description_that_cannot_be_understood_costs_no_records(tmp_path: Path
     assert (store.cells(), len(store.read(CELL)), hurt.read_bytes()) == ([CELL], 3, whole)
 
 
-def test_a_moved_folder_is_refused(tmp_path: Path):
+def test_a_moved_folder_is_refused(tmp_path: Path) -> None:
     store = fill(tmp_path, range(3))
     (tmp_path / CELL.key).rename(tmp_path / "elsewhere")
     with pytest.raises(StoreMismatch, match="elsewhere"):
@@ -391,7 +392,9 @@ def put(root: Path, attack: str) -> str:
     return Store(root).append(asked, [record(i) for i in range(3)], RECEIPT).parent.name
 
 
-def test_a_cell_of_another_edition_is_named_and_the_others_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_cell_of_another_edition_is_named_and_the_others_are_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = fill(tmp_path, range(3))
     one = put(tmp_path, "apgd:steps=3")
     two = put(tmp_path, "apgd:steps=4")
@@ -407,7 +410,9 @@ def test_a_cell_of_another_edition_is_named_and_the_others_are_listed(tmp_path: 
     assert len(Store(tmp_path).read(CELL)) == 3
 
 
-def test_a_cell_of_another_edition_of_a_defence_is_left_out_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_cell_of_another_edition_of_a_defence_is_left_out_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     old = cell("pgd:steps=3", range(2), defence="anti_adversary:steps=1")
     Store(tmp_path).append(old, [record(i) for i in range(2)], RECEIPT)
     edition = AntiAdversary.edition
@@ -419,7 +424,7 @@ def test_a_cell_of_another_edition_of_a_defence_is_left_out_too(tmp_path: Path, 
         assert Store(tmp_path).cells() == [old]
 
 
-def test_a_cell_of_an_attack_that_is_gone_is_left_out_too(tmp_path: Path):
+def test_a_cell_of_an_attack_that_is_gone_is_left_out_too(tmp_path: Path) -> None:
     store = fill(tmp_path, range(3))
     gone = cell("square", range(2), threat="linf:2/255,queries=10")
     store.append(gone, [record(i) for i in range(2)], RECEIPT)
@@ -437,7 +442,7 @@ def test_a_cell_of_an_attack_that_is_gone_is_left_out_too(tmp_path: Path):
 @pytest.mark.filterwarnings("default")
 def test_the_command_line_says_it_in_one_line_and_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
+) -> None:
     fill(tmp_path, range(3))
     put(tmp_path, "apgd:steps=3")
     monkeypatch.setattr(APGD, "edition", APGD.edition + 1)
@@ -452,7 +457,7 @@ def test_the_command_line_says_it_in_one_line_and_goes_on(
 # ---------------------------------------------------------------- a missing cell.json
 
 
-def test_records_without_their_cell_are_named_and_come_back_with_it(tmp_path: Path):
+def test_records_without_their_cell_are_named_and_come_back_with_it(tmp_path: Path) -> None:
     store = fill(tmp_path, range(3))
     lost = cell("apgd:steps=3", range(3), threat="linf:4/255")
     (tmp_path / put(tmp_path, "apgd:steps=3") / "cell.json").unlink()
@@ -470,7 +475,7 @@ def test_records_without_their_cell_are_named_and_come_back_with_it(tmp_path: Pa
 @pytest.mark.parametrize("how", [["--json"], [], ["table-1"], ["--out", "page"]], ids=" ".join)
 def test_a_report_names_records_without_their_cell_on_stderr_and_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, how: list[str]
-):
+) -> None:
     monkeypatch.chdir(tmp_path)
     fill(tmp_path / "store", range(3))
     lost = put(tmp_path / "store", "apgd:steps=3")
@@ -486,7 +491,7 @@ def test_a_report_names_records_without_their_cell_on_stderr_and_once(
 # ---------------------------------------------------------------- leftovers, images, disks
 
 
-def test_leftovers_are_ignored_and_old_ones_swept(tmp_path: Path):
+def test_leftovers_are_ignored_and_old_ones_swept(tmp_path: Path) -> None:
     store = fill(tmp_path, range(3))
     folder = tmp_path / CELL.key
     old, new = (folder / f".000003-000005-3.json.xz.{digit * 32}.tmp" for digit in "ab")
@@ -503,12 +508,12 @@ def test_leftovers_are_ignored_and_old_ones_swept(tmp_path: Path):
     assert new.exists(), "somebody may be writing it"
 
 
-def test_what_a_killed_process_left_is_swept_at_once_and_a_living_ones_is_not(tmp_path: Path):
+def test_what_a_killed_process_left_is_swept_at_once_and_a_living_ones_is_not(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
 
     def leave(pid: int) -> Path:
         """What a process of this number would leave, were it killed in the middle of writing."""
-        with beside(path) as part:
+        with atomic_write(path) as part:
             left = part.with_name(part.name.replace(f"-{os.getpid()}-", f"-{pid}-"))
             left.write_bytes(b"half a fi")
             part.write_bytes(b"whole")
@@ -516,11 +521,11 @@ def test_what_a_killed_process_left_is_swept_at_once_and_a_living_ones_is_not(tm
 
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     left = leave(process.pid)
-    with beside(path) as part:
+    with atomic_write(path) as part:
         part.write_bytes(b"more")
     assert left.exists(), "its process runs"
     process.communicate(b"\n")
-    with beside(path) as part:
+    with atomic_write(path) as part:
         assert not left.exists()
         part.write_bytes(b"last")
     foreign = tmp_path / ".notes.tmp"
@@ -530,12 +535,12 @@ def test_what_a_killed_process_left_is_swept_at_once_and_a_living_ones_is_not(tm
     assert sorted(p.name for p in tmp_path.iterdir()) == [".notes.tmp", "a.json"]
 
 
-def test_writing_leaves_no_leftovers(tmp_path: Path):
+def test_writing_leaves_no_leftovers(tmp_path: Path) -> None:
     fill(tmp_path, range(3), range(3, 6))
     assert not list(tmp_path.rglob("*.tmp"))
 
 
-def test_kept_images_match_the_records(tmp_path: Path):
+def test_kept_images_match_the_records(tmp_path: Path) -> None:
     asked, here = cell("pgd:steps=3", range(60), threat="linf:8/255"), resources()
     evaluate([asked], tmp_path, shard=8, resources=here, keep_images=True)
     store = Store(tmp_path)
@@ -552,7 +557,7 @@ def test_kept_images_match_the_records(tmp_path: Path):
     assert any(r.attacked != r.clean for r in records)
 
 
-def test_images_follow_their_records_into_order(tmp_path: Path):
+def test_images_follow_their_records_into_order(tmp_path: Path) -> None:
     records = [record(i) for i in (5, 2, 9)]
     images = torch.tensor([5.0, 2.0, 9.0]).view(3, 1, 1, 1).expand(3, 3, 2, 2)
     Store(tmp_path).append(CELL, records, RECEIPT, images)
@@ -562,12 +567,12 @@ def test_images_follow_their_records_into_order(tmp_path: Path):
     assert same(kept["images"][:, 0, 0, 0], torch.tensor([2.0, 5.0, 9.0]))
 
 
-def test_images_are_kept_only_on_request(tmp_path: Path):
+def test_images_are_kept_only_on_request(tmp_path: Path) -> None:
     evaluate(cell(samples=range(4)), tmp_path, resources=resources())  # one needs no list
     assert not list(tmp_path.rglob("*.safetensors"))
 
 
-def test_a_warning_says_that_stored_samples_have_no_images(tmp_path: Path):
+def test_a_warning_says_that_stored_samples_have_no_images(tmp_path: Path) -> None:
     """`filterwarnings = error` makes sure that there is no other warning."""
     first, more = cell(samples=range(4)), cell(samples=range(2, 8))
     evaluate([first], tmp_path, resources=resources())
@@ -580,7 +585,7 @@ def test_a_warning_says_that_stored_samples_have_no_images(tmp_path: Path):
     evaluate([more], tmp_path, resources=resources())
 
 
-def test_a_store_that_is_a_file_is_unwritable(tmp_path: Path):
+def test_a_store_that_is_a_file_is_unwritable(tmp_path: Path) -> None:
     """What fails for root too."""
     (tmp_path / "file").write_text("here already")
     for root in (tmp_path / "file", tmp_path / "file" / "below"):

@@ -24,6 +24,7 @@ from antiadv.core.ledger import Ledger
 from antiadv.core.oracle import Oracle
 from antiadv.core.threat import Access, Threat
 from antiadv.defences import DEFENCES, wrap
+from antiadv.defences.anti_adversary import AntiAdversary
 from antiadv.models.noise import GaussianNoise
 
 FILE = Path(__file__).with_name("golden.json")
@@ -99,7 +100,11 @@ class AttackCase:
 
 @dataclass(frozen=True)
 class DefenceCase:
-    """A defence around the classifier: its logits, and the gradient of their cross-entropy."""
+    """A defence around the classifier: its logits, and the gradient of their cross-entropy.
+
+    With `clip=true` the layer moves pixels exactly to 0 or 1 and clamps them again there. What the gradient of `clamp`
+    is at its own bounds differs between versions of torch, so these pixels are left out of the gradient.
+    """
 
     defence: str
 
@@ -115,14 +120,16 @@ class DefenceCase:
         x, y = samples()
         g = wrap(self.defence, nn.Sequential(GaussianNoise(0.0625), Quadratic()).eval())
         assert isinstance(g, Defence)
+        weight, moved = weights(SHAPE, 3, 23)[0], x + g.correction(x) if isinstance(g, AntiAdversary) else x
+        inside = (moved != 0) & (moved != 1)
         results: Golden = {"edition": self.edition}
-        for name, model in {"": g, "surrogate ": g.surrogate()}.items():
+        for name, model, pixels in (("", g, weight * inside), ("surrogate ", g.surrogate(), weight)):
             z = x.clone().requires_grad_()
             s = model(z, Draws.of(3, torch.arange(len(x)))) if isinstance(model, Randomised) else model(z)
             (slope,) = torch.autograd.grad(F.cross_entropy(s, y, reduction="sum"), z)
             results[f"{name}label"] = s.argmax(1).tolist()
             results[f"{name}logits"] = [_short(row) for row in s.detach()]
-            results[f"{name}gradient"] = _short((slope * weights(SHAPE, 3, 23)[0]).flatten(1).sum(1))
+            results[f"{name}gradient"] = _short((slope * pixels).flatten(1).sum(1))
         return results
 
 

@@ -16,7 +16,7 @@ from tests.reporting.stores import document
 from tools.docs.reproduction import reproduction
 
 
-def test_claims_follow_from_the_numbers(tmp_path: Path, resources: Resources):
+def test_claims_follow_from_the_numbers(tmp_path: Path, resources: Resources) -> None:
     store = stored(tmp_path, resources)
     found = {claim.name: claim for claim in claims(StoreIndex(store))}
     assert len(found) == 8
@@ -35,7 +35,7 @@ def test_claims_follow_from_the_numbers(tmp_path: Path, resources: Resources):
     ]
 
 
-def test_a_claim_that_fails_is_explained(tmp_path: Path, resources: Resources):
+def test_a_claim_that_fails_is_explained(tmp_path: Path, resources: Resources) -> None:
     store = Store(tmp_path)
     for cell in cells_of("table-3", "compact:mart", resources):
         put(store, cell, 20)
@@ -63,14 +63,14 @@ def test_a_claim_that_fails_is_explained(tmp_path: Path, resources: Resources):
 )
 def test_a_check_is_settled_if_its_whole_interval_agrees(
     bar: Bar, ends: tuple[float, float, float], passes: bool, settled: bool
-):
+) -> None:
     check = Check("a line", Difference(*ends, gained=9, lost=4, p=0.5, n=500), bar, 500)
     assert (check.passes, check.settled) == (passes, settled)
     nothing = Check("a line", None, bar, 500)
     assert (nothing.passes, nothing.settled) == (False, False)
 
 
-def test_a_claim_holds_when_all_of_it_is_measured(tmp_path: Path, resources: Resources):
+def test_a_claim_holds_when_all_of_it_is_measured(tmp_path: Path, resources: Resources) -> None:
     """Figure 3 is filled in steps: one attack at one α, all α but one on a few samples, then all."""
     store, claim = Store(tmp_path), "A gain for every α"
 
@@ -100,14 +100,14 @@ def test_a_claim_holds_when_all_of_it_is_measured(tmp_path: Path, resources: Res
     assert look()[0] == "holds"
 
 
-def test_a_claim_with_missing_checks_fails_so_far(tmp_path: Path, resources: Resources):
+def test_a_claim_with_missing_checks_fails_so_far(tmp_path: Path, resources: Resources) -> None:
     for cell in cells_of("table-3", "compact:mart", resources):
         put(Store(tmp_path), cell, 20)
     found = {claim.name: claim.verdict for claim in claims(StoreIndex(Store(tmp_path)))}
     assert found["Gains under AutoAttack"] == "does not hold so far"
 
 
-def test_claims_fail_if_the_layer_costs_clean_accuracy_or_robustness(tmp_path: Path, resources: Resources):
+def test_claims_fail_if_the_layer_costs_clean_accuracy_or_robustness(tmp_path: Path, resources: Resources) -> None:
     store = Store(tmp_path)
     for cell in cells_of("table-3", "compact:trades", resources):
         wrong = 4 if cell.defence != "none" else 0
@@ -119,7 +119,7 @@ def test_claims_fail_if_the_layer_costs_clean_accuracy_or_robustness(tmp_path: P
     assert found["Gains under AutoAttack"] == "does not hold so far"
 
 
-def test_more_steps_are_compared_one_by_one(tmp_path: Path, resources: Resources):
+def test_more_steps_are_compared_one_by_one(tmp_path: Path, resources: Resources) -> None:
     store = Store(tmp_path)
     fall = {"steps=1": 30, "anti_adversary": 20, "steps=3": 10, "steps=4": 10, "steps=5": 0}
     for name in ("figure-4", "figure-5"):
@@ -136,7 +136,7 @@ def test_more_steps_are_compared_one_by_one(tmp_path: Path, resources: Resources
     assert claim.verdict == "holds partly"
 
 
-def test_the_layer_is_compared_with_noise_on_the_same_samples(tmp_path: Path, resources: Resources):
+def test_the_layer_is_compared_with_noise_on_the_same_samples(tmp_path: Path, resources: Resources) -> None:
     store = Store(tmp_path)
     fall = {"none": 40, "small_noise": 25, "anti_adversary:step_size=0.01": 15}
     for cell in cells_of("table-1", "compact:standard", resources):
@@ -152,7 +152,7 @@ def test_the_layer_is_compared_with_noise_on_the_same_samples(tmp_path: Path, re
     assert claim.verdict == "holds partly"
 
 
-def test_the_bars_are_those_of_the_rules(tmp_path: Path):
+def test_the_bars_are_those_of_the_rules(tmp_path: Path) -> None:
     found = {(c.name, "cifar100" in k.line): k.bar for c in claims(StoreIndex(Store(tmp_path))) for k in c.checks}
     kept, gains, bound = "Clean accuracy is kept", "Gains under AutoAttack", "The bare network bounds it from below"
     assert (found[kept, False], found[kept, True]) == (Bar(-0.002, 0.002), Bar(-0.01, 0.01))

@@ -27,7 +27,7 @@ from tests.paper.written import request
 )
 def test_the_cost_of_a_cell_is_what_it_costs_at_most(
     attack: str, threat: str, defence: str, resources: Resources, tmp_path: Path
-):
+) -> None:
     """In a tiny ball no sample is broken, so the attack spends its whole budget. The judge's passes are subtracted."""
     requested = request(attack, threat, defence)
     (cell,), _ = resolve([requested], "float32", resources)
@@ -38,7 +38,7 @@ def test_the_cost_of_a_cell_is_what_it_costs_at_most(
     assert 0.6 * requested.samples * passes(requested) <= spent <= requested.samples * passes(requested)
 
 
-def test_cost_grows_with_samples_and_the_size_of_the_network():
+def test_cost_grows_with_samples_and_the_size_of_the_network() -> None:
     one, other = request("apgd"), dataclasses.replace(request("apgd"), samples=4)
     assert cost(other) == 2 * cost(one)
     large = dataclasses.replace(one, network=of_method(Source(), "cifar10", "trades")[1])
@@ -51,7 +51,7 @@ def test_cost_grows_with_samples_and_the_size_of_the_network():
     )
 
 
-def test_pace_uses_the_most_similar_jobs():
+def test_pace_uses_the_most_similar_jobs() -> None:
     pace = Pace(rate=10)
     assert pace.predict(("square", "none"), 50) == 5
     pace.record(("apgd", "none"), 10, 40)
@@ -62,7 +62,7 @@ def test_pace_uses_the_most_similar_jobs():
     assert pace.predict(("square", "none"), 50) == 50  # of the very same
 
 
-def test_pace_uses_the_last_three_jobs():
+def test_pace_uses_the_last_three_jobs() -> None:
     pace = Pace(rate=1)
     for seconds in (90, 90, 90, 1, 2, 3):
         pace.record(("square",), 10, seconds)

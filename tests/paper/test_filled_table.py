@@ -20,7 +20,9 @@ from tests.engine.probes import RECEIPT, record
 from tests.paper.written import cells_of, put, store_cells, stored
 
 
-def test_a_table_shows_stored_numbers_next_to_the_papers_and_names_the_rest(tmp_path: Path, resources: Resources):
+def test_a_table_shows_stored_numbers_next_to_the_papers_and_names_the_rest(
+    tmp_path: Path, resources: Resources
+) -> None:
     filled = paper.filled("table-3", stored(tmp_path, resources), samples=40)
     bare, anti = filled.numbers[:2]
     assert isinstance(bare["AA"].ours, Share)
@@ -42,7 +44,7 @@ def test_a_table_shows_stored_numbers_next_to_the_papers_and_names_the_rest(tmp_
     assert "| cifar10 | HYDRA, compact:hydra |  | – | – (89.0) |" in markdown
 
 
-def test_columns_with_fewer_samples_are_named(tmp_path: Path, resources: Resources):
+def test_columns_with_fewer_samples_are_named(tmp_path: Path, resources: Resources) -> None:
     store = Store(tmp_path)
     for cell in cells_of("table-3", "compact:trades", resources):
         put(store, cell, 20, n=30 if cell.attack.startswith("fab") else 40)
@@ -50,7 +52,7 @@ def test_columns_with_fewer_samples_are_named(tmp_path: Path, resources: Resourc
     assert any(re.search("30 samples .*FAB, AA.* 40 ", sentence) for sentence in sentences)
 
 
-def test_the_worst_case_equals_that_of_the_measures(tmp_path: Path, resources: Resources):
+def test_the_worst_case_equals_that_of_the_measures(tmp_path: Path, resources: Resources) -> None:
     store = Store(tmp_path)
     for k, cell in enumerate(cells_of("table-3", "compact:trades", resources)):
         facts = [record(i, **({"attacked": 5} if i % (k + 2) == 0 else {})) for i in range(40 - k)]
@@ -61,7 +63,7 @@ def test_the_worst_case_equals_that_of_the_measures(tmp_path: Path, resources: R
     assert value(index, layout.lines[0], column) == worst_case(records, Linf(8 / 255))
 
 
-def test_comparing_needs_common_samples(tmp_path: Path, resources: Resources):
+def test_comparing_needs_common_samples(tmp_path: Path, resources: Resources) -> None:
     store = Store(tmp_path)
     layout: Layout = paper.layout("table-3", samples=40)
     bare, anti = layout.lines[:2]

@@ -15,7 +15,7 @@ from tests.paper.written import put, request
 NAMES = list(paper.EXPERIMENTS)
 
 
-def test_informative_cells_come_first_each_once_with_the_most_samples():
+def test_informative_cells_come_first_each_once_with_the_most_samples() -> None:
     layouts = {name: paper.layout(name) for name in NAMES}
     requests = in_order(layouts)
     assert len({request.names for request in requests}) == len(requests)
@@ -30,7 +30,7 @@ def test_informative_cells_come_first_each_once_with_the_most_samples():
     assert (square.samples, next(a.samples for a in requests if a.names == square.names)) == (500, 1000)
 
 
-def test_a_data_set_that_is_not_imported_is_reported(tmp_path: Path):
+def test_a_data_set_that_is_not_imported_is_reported(tmp_path: Path) -> None:
     """There is a CIFAR-100 network, but no images for it."""
     network = dataclasses.replace(of_method(Source(directory=str(tmp_path)), "cifar100", "awp")[0], absent="")
     requested = dataclasses.replace(request("apgd"), network=network)
@@ -39,7 +39,7 @@ def test_a_data_set_that_is_not_imported_is_reported(tmp_path: Path):
     assert "antiadv data import" in missing.why
 
 
-def test_a_cell_that_is_incomplete_in_another_precision_is_run(tmp_path: Path, resources: Resources):
+def test_a_cell_that_is_incomplete_in_another_precision_is_run(tmp_path: Path, resources: Resources) -> None:
     store = Store(tmp_path)
     (requested,), _ = resolve([request("square", samples=40)], "float32", resources)
     mixed = dataclasses.replace(requested, precision="mixed")
@@ -49,7 +49,7 @@ def test_a_cell_that_is_incomplete_in_another_precision_is_run(tmp_path: Path, r
     assert as_stored(requested, store) == mixed
 
 
-def test_a_store_does_not_hold_paths_of_files(tmp_path: Path, resources: Resources):
+def test_a_store_does_not_hold_paths_of_files(tmp_path: Path, resources: Resources) -> None:
     """Results are shared. They must not name folders of this machine."""
     (tmp_path / "sets").mkdir()
     network = dataclasses.replace(

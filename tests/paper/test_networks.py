@@ -12,7 +12,7 @@ from antiadv.paper import settings
 from antiadv.paper.networks import Source, imagenet, of_method
 
 
-def test_the_authors_checkpoints_are_found_by_their_names(tmp_path: Path):
+def test_the_authors_checkpoints_are_found_by_their_names(tmp_path: Path) -> None:
     (tmp_path / "model_cifar_wrn.pt").touch()
     (tmp_path / "cifar10-mart.pth").touch()
     (tmp_path / "cifar10wrn_baseline_epoch_4.pt").touch()
@@ -34,12 +34,12 @@ def test_the_authors_checkpoints_are_found_by_their_names(tmp_path: Path):
 @pytest.mark.parametrize(
     ("text", "error"), [("mine", BadSpec), ("official:", BadSpec), ("official:/no/such", BadInput)]
 )
-def test_networks_are_zoo_or_official(text: str, error: type[Exception]):
+def test_networks_are_zoo_or_official(text: str, error: type[Exception]) -> None:
     with pytest.raises(error, match="official:DIR"):
         paper.layout("table-3", networks=text)
 
 
-def test_resnet_50_is_found_in_the_folder_of_data_sets(tmp_path: Path):
+def test_resnet_50_is_found_in_the_folder_of_data_sets(tmp_path: Path) -> None:
     assert "resnet50.pt" in imagenet(Source()).absent
     assert str(tmp_path) in imagenet(Source(directory=str(tmp_path))).absent
     (tmp_path / "resnet50.pt").touch()

@@ -10,7 +10,7 @@ from antiadv.paper import figure_3, figure_4, figure_5, numbers_in_text, table_1
 NAMES = list(paper.EXPERIMENTS)
 
 
-def test_table_3_is_the_papers_and_its_improvements_are_differences():
+def test_table_3_is_the_papers_and_its_improvements_are_differences() -> None:
     assert table_3.PAPER["cifar10", "trades"] == (
         (84.92, 55.31, 53.12, 53.55, 53.11),
         (84.88, 77.20, 77.05, 83.38, 71.71, 18.60),
@@ -25,7 +25,7 @@ def test_table_3_is_the_papers_and_its_improvements_are_differences():
     assert sum(gains["cifar100"]) / 2 == pytest.approx(11.07, abs=0.005)
 
 
-def test_tables_5_and_6_have_exactly_the_two_known_slips():
+def test_tables_5_and_6_have_exactly_the_two_known_slips() -> None:
     slips = {
         (method, alpha): round(anti[5] - bare[5], 2)
         for numbers in (table_5.PAPER, table_6.PAPER)
@@ -37,7 +37,7 @@ def test_tables_5_and_6_have_exactly_the_two_known_slips():
     assert table_6.PAPER["pretraining"][2] == (59.24, 35.55, 31.56, 40.86, 40.76, 31.34, 2.38)
 
 
-def test_tables_1_and_2_are_the_papers():
+def test_tables_1_and_2_are_the_papers() -> None:
     cifar, imagenet = table_1.PAPER["cifar10"], table_1.PAPER["imagenet"]
     assert cifar["+ Anti-Adv"][1] - cifar["+ SND"][1] == pytest.approx(1.0)
     assert cifar["+ Anti-Adv"][3] - cifar["+ SND"][3] == pytest.approx(46.7)
@@ -47,7 +47,7 @@ def test_tables_1_and_2_are_the_papers():
     assert table_2.PAPER["cifar100", "pretraining"] == ((59.0, 40.6, 47.7, 34.6), (58.9, 58.2, 55.3, 42.4))
 
 
-def test_figures_and_text_repeat_the_tables_they_come_from():
+def test_figures_and_text_repeat_the_tables_they_come_from() -> None:
     bare, anti = table_3.PAPER["cifar10", "awp"]
     requested = table_2.PAPER["cifar10", "awp"]
     one = table_5.PAPER["awp"]
@@ -63,6 +63,6 @@ def test_figures_and_text_repeat_the_tables_they_come_from():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_published_number_has_a_column(name: str):
+def test_every_published_number_has_a_column(name: str) -> None:
     for line in paper.layout(name).lines:
         assert set(line.paper) <= {c.heading for c in line.columns}, line.network.name

@@ -19,7 +19,7 @@ from tests.paper.written import put
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("small")
-def test_a_table_is_run_resumed_shown_and_listed(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+def test_a_table_is_run_resumed_shown_and_listed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     args = ["table-4", "--samples", "3", "--store", str(tmp_path), "--device", "cpu"]
     assert main(["reproduce", *args, "--json"]) == 0
     text = json.loads(capsys.readouterr().out)
@@ -66,7 +66,7 @@ def test_a_table_is_run_resumed_shown_and_listed(capsys: pytest.CaptureFixture[s
 @pytest.mark.usefixtures("small")
 def test_a_cell_that_is_complete_in_another_precision_is_not_run_again(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, resources: Resources
-):
+) -> None:
     """Stored results are made on a GPU and shown anywhere."""
     store = Store(tmp_path)
     cells = paper.cells("table-4", samples=2, resources=resources)
@@ -88,7 +88,9 @@ def test_a_cell_that_is_complete_in_another_precision_is_not_run_again(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("small")
-def test_the_authors_checkpoints_are_run_and_not_mixed_with_the_zoo(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+def test_the_authors_checkpoints_are_run_and_not_mixed_with_the_zoo(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     """A ResNet-18 with the name of one in the zoo and other weights. It gives every image the same label."""
     folder, store = tmp_path / "theirs", tmp_path / "store"
     folder.mkdir()

@@ -19,7 +19,7 @@ def mean_gains(page: str) -> tuple[str, ...]:
     return found.groups()
 
 
-def test_the_page_shows_what_is_stored_and_what_is_not(tmp_path: Path, resources: Resources):
+def test_the_page_shows_what_is_stored_and_what_is_not(tmp_path: Path, resources: Resources) -> None:
     empty = reproduction(tmp_path / "none")
     assert empty.count("**not measured yet**") == 2 * 8  # in the answer and in the table of checks
     assert "0 of 90 cells" in paper.headline(tmp_path / "none")
@@ -41,7 +41,7 @@ def test_the_page_shows_what_is_stored_and_what_is_not(tmp_path: Path, resources
     assert (blank, "1 of 9 networks so far: 10 of 90 cells are stored." in note) == ("", True)
 
 
-def test_the_headline_grows_with_the_store(tmp_path: Path, resources: Resources):
+def test_the_headline_grows_with_the_store(tmp_path: Path, resources: Resources) -> None:
     store = stored(tmp_path, resources)
     awp = cells_of("table-3", "compact:awp", resources)
     for cell in awp:
@@ -60,7 +60,7 @@ def test_the_headline_grows_with_the_store(tmp_path: Path, resources: Resources)
     assert len(paper.headline(store).splitlines()) == 2 + 9 + 2
 
 
-def test_the_page_names_numbers_that_move_the_other_way(tmp_path: Path, resources: Resources):
+def test_the_page_names_numbers_that_move_the_other_way(tmp_path: Path, resources: Resources) -> None:
     store = Store(tmp_path)
     for cell in cells_of("table-3", "compact:trades", resources):
         put(store, cell, 10 if cell.defence == "none" else 20)
@@ -69,7 +69,7 @@ def test_the_page_names_numbers_that_move_the_other_way(tmp_path: Path, resource
     assert "APGD of compact:trades + Anti-Adv" in page
 
 
-def test_the_direction_of_a_change_uses_the_samples_of_both_lines(tmp_path: Path, resources: Resources):
+def test_the_direction_of_a_change_uses_the_samples_of_both_lines(tmp_path: Path, resources: Resources) -> None:
     """Bare, 20 of the first 40 are broken and none of the next 40. With the layer, 15 of the first 40 are broken."""
     store = Store(tmp_path)
     for cell in cells_of("table-3", "compact:trades", resources):
@@ -83,7 +83,7 @@ def test_the_direction_of_a_change_uses_the_samples_of_both_lines(tmp_path: Path
     assert ["different n" in " ".join(table.sentences) for table in (filled, even)] == [True, False]
 
 
-def test_a_line_of_the_paper_counts_once_in_its_mean(tmp_path: Path, resources: Resources):
+def test_a_line_of_the_paper_counts_once_in_its_mean(tmp_path: Path, resources: Resources) -> None:
     """Two of our networks represent TRADES (+18.60), one represents MART (+20.01)."""
     store, (cell, *_) = Store(tmp_path), cells_of("table-3", "compact:trades", resources)
     for request in paper.layout("table-3").requests:

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.mark.usefixtures("small")
 def test_the_script_runs_what_fits_and_continues_later(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-):
+) -> None:
     args = ["run_paper.py", "--experiments", "table-3", "--only", "compact:mart", "--samples", "3", "--shard", "2"]
     args += ["--store", str(tmp_path), "--device", "cpu"]
 
@@ -47,7 +47,7 @@ def test_the_script_runs_what_fits_and_continues_later(
 @pytest.mark.usefixtures("small")
 def test_two_processes_never_work_on_one_cell(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-):
+) -> None:
     """A cell that another process works on is skipped. It is free again when that process dies."""
     words = ["--experiments", "table-3", "--only", "compact:mart", "--only", "apgd", "--samples", "1"]
     words += ["--device", "cpu"]
@@ -77,7 +77,7 @@ def test_two_processes_never_work_on_one_cell(
     assert "6 of 6 cells are complete, 0 failed" in capsys.readouterr().out
 
 
-def test_the_script_needs_no_packages_of_the_command_line():
+def test_the_script_needs_no_packages_of_the_command_line() -> None:
     code = (
         "import sys\n"
         "for name in ('typer', 'rich', 'matplotlib', 'jinja2', 'ray'): sys.modules[name] = None\n"

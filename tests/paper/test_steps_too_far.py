@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shutil
 from pathlib import Path
+from typing import Any
 
 from antiadv.evaluation import Resources, Store
 from antiadv.paper import layer_against_noise, steps_too_far
@@ -25,7 +26,7 @@ def numbers_of(table: Table) -> list[dict[str, float]]:
     ]
 
 
-def test_samples_that_only_g_gets_wrong_are_counted(tmp_path: Path, resources: Resources):
+def test_samples_that_only_g_gets_wrong_are_counted(tmp_path: Path, resources: Resources) -> None:
     """Of 40 samples AutoAttack breaks 20 bare and 10 with the layer. In 4 of the 10, f is right.
 
     One more is wrong without an attack, where f is right. If g kept f's label, 6 would be broken, not 11.
@@ -66,14 +67,20 @@ def test_samples_that_only_g_gets_wrong_are_counted(tmp_path: Path, resources: R
     assert set(shown.sources) == {cell.key for cell in used}
 
 
-def test_only_samples_that_met_every_attack_are_used(tmp_path: Path, resources: Resources):
+def test_only_samples_that_met_every_attack_are_used(tmp_path: Path, resources: Resources) -> None:
     """With the layer APGD has run on 60 samples and the others on 40. The 20 extra samples are wrong in every way."""
     store = Store(tmp_path)
     for cell in cells_of("table-3", "compact:mart", resources):
         long = cell.defence != "none" and cell.attack == "apgd"
         put(store, cell, 20 if cell.defence == "none" else 10, n=40 if cell.defence != "none" else 60)
         if long:
-            wrong = {"attacked": 5, "distance": 1e-3, "attacked_right": 0, "base_attacked": 3, "base_clean": 4}
+            wrong: dict[str, Any] = {
+                "attacked": 5,
+                "distance": 1e-3,
+                "attacked_right": 0,
+                "base_attacked": 3,
+                "base_clean": 4,
+            }
             store.append(cell, [record(i, clean_confidence=0.0, **wrong) for i in range(40, 60)], RECEIPT)
     table, _ = steps_too_far.table(StoreIndex(store))
     assert [line[3].text for line in table.lines] == ["0.50 → 0.50"]
@@ -82,7 +89,7 @@ def test_only_samples_that_met_every_attack_are_used(tmp_path: Path, resources: 
     ]
 
 
-def test_errors_by_chance_and_steps_that_go_too_far_are_counted(tmp_path: Path, resources: Resources):
+def test_errors_by_chance_and_steps_that_go_too_far_are_counted(tmp_path: Path, resources: Resources) -> None:
     """Of 40 samples 10 are broken with the layer, 4 of them with f right; 16 with noise, 12 of them by chance."""
     store = Store(tmp_path)
     for cell in cells_of("table-1", "compact:standard", resources):

@@ -20,7 +20,7 @@ from tests.engine.probes import RECEIPT, record
 from tests.paper.written import cells_of, put, store_cells, stored
 
 
-def test_of_two_precisions_the_one_with_more_samples_is_used(tmp_path: Path, resources: Resources):
+def test_of_two_precisions_the_one_with_more_samples_is_used(tmp_path: Path, resources: Resources) -> None:
     store = stored(tmp_path, resources)
     apgd = next(
         c for c in cells_of("table-3", "compact:trades", resources) if c.attack == "apgd" and c.defence == "none"
@@ -40,7 +40,7 @@ def test_of_two_precisions_the_one_with_more_samples_is_used(tmp_path: Path, res
 @pytest.mark.parametrize("change", [{"weights": "sha256:other"}, {"seed": 1}, {"looks": 20}])
 def test_cells_with_other_weights_seed_or_draws_are_ignored(
     tmp_path: Path, resources: Resources, change: dict[str, Any]
-):
+) -> None:
     store = Store(tmp_path)
     for cell in cells_of("table-3", "compact:trades", resources):
         put(store, dataclasses.replace(cell, **change), 20)
@@ -48,7 +48,7 @@ def test_cells_with_other_weights_seed_or_draws_are_ignored(
 
 
 @pytest.mark.parametrize("samples", [60, 600])
-def test_a_table_uses_only_one_set_of_images(tmp_path: Path, resources: Resources, samples: int):
+def test_a_table_uses_only_one_set_of_images(tmp_path: Path, resources: Resources, samples: int) -> None:
     """Of two sets of images with the same name, the one with the most samples is used everywhere."""
     store = stored(tmp_path, resources)
     apgd = next(
@@ -60,7 +60,7 @@ def test_a_table_uses_only_one_set_of_images(tmp_path: Path, resources: Resource
     assert len(filled.used) == (10 if samples < 10 * 40 else 1)
 
 
-def test_an_absent_store_has_every_cell_missing(tmp_path: Path):
+def test_an_absent_store_has_every_cell_missing(tmp_path: Path) -> None:
     filled = paper.filled("table-4", tmp_path / "none")
     assert filled.used == ()
     assert filled.sentences[0] == f"0 of {len(filled.layout.requests)} cells are stored."
@@ -68,7 +68,9 @@ def test_an_absent_store_has_every_cell_missing(tmp_path: Path):
 
 
 @pytest.mark.parametrize("attack", ["nes:probes=3", "bandits"])
-def test_records_of_a_large_budget_give_the_result_of_a_smaller_one(attack: str, resources: Resources, tmp_path: Path):
+def test_records_of_a_large_budget_give_the_result_of_a_smaller_one(
+    attack: str, resources: Resources, tmp_path: Path
+) -> None:
     """Table 1 reads 5k from runs with 10k. Compare with runs that had the smaller budget."""
 
     def run(queries: int) -> list[Record]:
@@ -87,11 +89,13 @@ def test_records_of_a_large_budget_give_the_result_of_a_smaller_one(attack: str,
     assert [standing_by(r, ball, 21) for r in long] == [standing(r, ball) for r in part]
 
 
-def test_images_that_the_judge_rejects_are_counted_and_not_read_at_another_radius(tmp_path: Path, resources: Resources):
+def test_images_that_the_judge_rejects_are_counted_and_not_read_at_another_radius(
+    tmp_path: Path, resources: Resources
+) -> None:
     store = Store(tmp_path)
     for cell in cells_of("table-4", "compact:awp", resources):
         astray = cell.attack == "boundary" and cell.defence != "none"
-        facts = [record(i, **({"distance": 0.4} if astray and i < 3 else {})) for i in range(40)]
+        facts = [record(i, distance=0.4) if astray and i < 3 else record(i) for i in range(40)]
         store.append(cell, facts, RECEIPT)
     filled = paper.filled("table-4", store, samples=40)
     bare, anti = filled.numbers[:2]
@@ -102,7 +106,7 @@ def test_images_that_the_judge_rejects_are_counted_and_not_read_at_another_radiu
     assert any("1 cell " in sentence and "3 samples" in sentence for sentence in filled.sentences)
 
 
-def test_a_column_can_have_another_radius(tmp_path: Path, resources: Resources):
+def test_a_column_can_have_another_radius(tmp_path: Path, resources: Resources) -> None:
     """Ten of 40 are broken between the two radii. Three that the judge rejected lie outside both and do not matter."""
     store = Store(tmp_path)
     for cell in cells_of("table-4", "compact:awp", resources):

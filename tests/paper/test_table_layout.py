@@ -7,6 +7,7 @@ import pytest
 from antiadv import defences, models, paper
 from antiadv.cli.__main__ import main
 from antiadv.core.errors import BadSpec
+from antiadv.defences.anti_adversary import AntiAdversary
 from antiadv.evaluation import Resources
 from antiadv.paper.missing_cells import resolve
 from antiadv.paper.store_index import names_of
@@ -15,7 +16,7 @@ NAMES = list(paper.EXPERIMENTS)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_cells_are_well_formed_and_requested_once(name: str, resources: Resources):
+def test_cells_are_well_formed_and_requested_once(name: str, resources: Resources) -> None:
     layout = paper.layout(name, samples=4)
     requests = layout.requests
     assert len({request.names for request in requests}) == len(requests)
@@ -30,7 +31,7 @@ def test_cells_are_well_formed_and_requested_once(name: str, resources: Resource
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_defended_line_has_an_adaptive_column_and_a_bare_line(name: str):
+def test_every_defended_line_has_an_adaptive_column_and_a_bare_line(name: str) -> None:
     layout = paper.layout(name)
     bare = {line.network for line in layout.lines if line.defence == defences.BARE}
     for line in layout.lines:
@@ -44,10 +45,11 @@ def test_every_defended_line_has_an_adaptive_column_and_a_bare_line(name: str):
             assert {request.defence for request in line.bare_requests(gain)} == {defences.BARE}
 
 
-def test_settings_are_the_papers():
+def test_settings_are_the_papers() -> None:
     (bare, anti, *_) = paper.layout("table-3").lines
     assert (bare.samples, anti.defence) == (1000, "anti_adversary")  # K = 2 and α = 0.15 are the defaults
     layer = defences.wrap(anti.defence, models.load("compact:trades"))
+    assert isinstance(layer, AntiAdversary)
     assert (layer.steps, layer.step_size) == (2, 0.15)
     attacks = {c.heading: c.attacks for c in anti.columns}
     assert attacks["AA"] == (*attacks["APGD"], *attacks["ADLR"], *attacks["FAB"], ("square", "linf:8/255,queries=5000"))
@@ -62,7 +64,7 @@ def test_settings_are_the_papers():
     assert {a.samples for a in paper.layout("table-1").requests if a.names[0] == "nips2017:test"} == {100}
 
 
-def test_rows_are_every_method_compact_and_the_larger_networks():
+def test_rows_are_every_method_compact_and_the_larger_networks() -> None:
     seen = list(dict.fromkeys(line.network.name for line in paper.layout("table-3").lines))
     compact = [f"compact:{m}" for m in ("trades", "pretraining", "mart", "hydra", "awp")]
     hundred = [f"compact:{m},data=cifar100" for m in ("pretraining", "awp")]
@@ -71,7 +73,7 @@ def test_rows_are_every_method_compact_and_the_larger_networks():
     assert nominal == {"compact:standard", "resnet18:standard", "resnet50:v1"}
 
 
-def test_an_unknown_experiment_names_the_known_ones(capsys: pytest.CaptureFixture[str]):
+def test_an_unknown_experiment_names_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(BadSpec, match=r"'table-7'.* table-1, .*, text"):
         paper.cells("table-7")
     assert main(["reproduce", "table-7"]) == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from antiadv import attacks, models, paper
 from antiadv.evaluation import Resources, Store
@@ -28,7 +29,7 @@ def put(store: Store, cell: Cell, fell: int, queries: int = 7, n: int = 40, luck
     def spent(i: int) -> int:
         return queries if i < fell or i >= n - luck else most
 
-    broken = {"attacked": 5, "distance": 1e-3, "attacked_right": 0}
+    broken: dict[str, Any] = {"attacked": 5, "distance": 1e-3, "attacked_right": 0}
     facts = [record(i, queries=spent(i), **(broken if i < fell else {})) for i in range(n)]
     store.append(cell, facts, RECEIPT)
 
@@ -61,7 +62,7 @@ def like(cell: Cell, asked: CellRequest) -> Cell:
         cell,
         data=images,
         model=model,
-        weights=weights.get(model, cell.weights),
+        weights=weights.get(model) or cell.weights,
         defence=asked.defence,
         attack=normal_attack(attack),
         threat=make_threat(asked.threat, attack),

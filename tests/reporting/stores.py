@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from antiadv import paper
 from antiadv.evaluation import Cell, Resources, Store, evaluate, make_cell
@@ -39,7 +40,7 @@ def written(root: Path, name: str, resources: Resources, fell: Callable[[Cell], 
     """The cells of a table of the paper; the first `fell(cell)` of n samples fell, each after ten queries more."""
     cells = paper.cells(name, samples=n, resources=resources)
     for cell in cells:
-        near = {"attacked": 5, "distance": 0.5 * cell.threat.ball.eps}
+        near: dict[str, Any] = {"attacked": 5, "distance": 0.5 * cell.threat.ball.eps}
         facts = [record(i, queries=10 * (i + 1), **(near if i < fell(cell) else {})) for i in range(n)]
         Store(root).append(cell, facts, RECEIPT)
     return cells

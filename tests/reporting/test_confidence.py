@@ -44,7 +44,7 @@ class Line(nn.Module):
         return torch.stack([s, torch.zeros_like(s)], 1)
 
 
-def test_two_signed_steps_raise_the_confidence_as_their_mathematics_says():
+def test_two_signed_steps_raise_the_confidence_as_their_mathematics_says() -> None:
     w = torch.tensor([1.0, -2.0, 0.5, 0.25])
     x = torch.rand((40, 1, 2, 2), generator=torch.Generator().manual_seed(0))
     net = Line(w).eval()
@@ -71,7 +71,7 @@ class Waves(nn.Module):
         return torch.stack([s, -s], 1)
 
 
-def test_a_layer_that_steps_too_far_is_seen_to_change_labels():
+def test_a_layer_that_steps_too_far_is_seen_to_change_labels() -> None:
     x = torch.linspace(0.02, 0.98, 40).reshape(40, 1, 1, 1)
     net = Waves().eval()
     found = script.measure(net, x, net(x).argmax(1))
@@ -80,7 +80,7 @@ def test_a_layer_that_steps_too_far_is_seen_to_change_labels():
     assert (far["unchanged"], far["accuracy"]) == (0, 0)
 
 
-def test_a_temperature_needs_samples():
+def test_a_temperature_needs_samples() -> None:
     with pytest.raises(BadInput, match="20 samples at least; found 19"):
         script.measure(Line(torch.ones(4)).eval(), torch.rand(19, 1, 2, 2), torch.zeros(19, dtype=torch.int64))
 
@@ -94,7 +94,7 @@ def cards(*names: str) -> list[Card]:
 
 def test_what_is_stored_is_not_measured_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     file, asked = tmp_path / "confidence.json", cards("compact-cifar10-trades", "compact-cifar100-awp")
     assert script.measure_all(asked, file, range(24), str(tmp_path)) == 1  # that folder holds no CIFAR-100
     assert "CIFAR-100 test is not in" in capsys.readouterr().out
@@ -119,14 +119,14 @@ def test_what_is_stored_is_not_measured_again(
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"compact:trades": 3}', '{"compact:trades": {}}'])
-def test_a_broken_file_is_named(tmp_path: Path, text: str):
+def test_a_broken_file_is_named(tmp_path: Path, text: str) -> None:
     file = tmp_path / "confidence.json"
     file.write_text(text)
     with pytest.raises(BadInput, match=r"confidence\.json cannot be read: .*; delete it"):
         script.measure_all([], file, range(24))
 
 
-def test_a_report_names_a_broken_file_too(tmp_path: Path):
+def test_a_report_names_a_broken_file_too(tmp_path: Path) -> None:
     (tmp_path / "confidence.json").write_text('{"compact:trades": {"format": 1, "weights": "sha256:0"}}')
     with pytest.raises(BadInput, match=r"confidence\.json cannot be read: it lacks 'images'; delete it"):
         of_store(tmp_path)
@@ -139,7 +139,7 @@ def test_a_report_names_a_broken_file_too(tmp_path: Path):
 @pytest.mark.parametrize("card", models.cards(), ids=lambda card: card.spec)
 def test_the_stored_facts_are_of_this_network_and_this_layer(
     card: Card,
-):
+) -> None:
     facts = FACTS[card.spec]
     assert facts["weights"] == card.weights
     assert facts["images"] == card.data["test"]
@@ -163,7 +163,7 @@ def in_records() -> Iterator[tuple[str, str, Calibration]]:
             yield facts["model"], side, calibration(records)
 
 
-def test_the_records_of_attacks_say_the_same():
+def test_the_records_of_attacks_say_the_same() -> None:
     """The judge looked at the same clean images, on other machines, and wrote probabilities down to three digits."""
     found = list(in_records())
     assert {"none", "anti_adversary:steps=2,step_size=0.15"} == {side for _, side, _ in found}
@@ -192,7 +192,7 @@ def pair(root: Path) -> None:
         Store(root).append(cell("square", defence=defence), facts, RECEIPT)
 
 
-def test_a_report_shows_the_cheap_alternative_where_it_was_measured(tmp_path: Path):
+def test_a_report_shows_the_cheap_alternative_where_it_was_measured(tmp_path: Path) -> None:
     pair(tmp_path)
     alone = antiadv.report(tmp_path).confidence
     filed(tmp_path)
@@ -209,7 +209,7 @@ def test_a_report_shows_the_cheap_alternative_where_it_was_measured(tmp_path: Pa
 
 
 @pytest.mark.parametrize("other", [{"weights": "sha256:0"}, {"images": "sha256:0"}, {"format": 2}])
-def test_of_another_network_it_says_nothing(tmp_path: Path, other: dict[str, Any]):
+def test_of_another_network_it_says_nothing(tmp_path: Path, other: dict[str, Any]) -> None:
     pair(tmp_path)
     filed(tmp_path, **other)
     (found,) = antiadv.report(tmp_path).confidence
@@ -225,7 +225,7 @@ def of(error: float, loss: float, confidence: float, accuracy: float = 0.8, **mo
     return {"error": error, "loss": loss, "confidence": confidence, "accuracy": accuracy, "n": 1000, **more}
 
 
-def test_the_page_says_whom_the_layer_helps_and_whom_it_harms():
+def test_the_page_says_whom_the_layer_helps_and_whom_it_harms() -> None:
     layer = "anti_adversary:steps=2,step_size=0.15"
     shy, bold = "compact:trades", "compact:standard"
     found = {

@@ -32,7 +32,7 @@ from antiadv.evaluation.cell import Cell
 from antiadv.paper.sections import VERDICTS
 from antiadv.reporting import folder, gallery
 from antiadv.reporting.build import _flagged
-from antiadv.reporting.document import Document, raised
+from antiadv.reporting.document import Document, Gallery, raised
 from antiadv.reporting.flag_explanations import EXPLAINED
 from antiadv.reporting.flags import BEFORE, RULES
 from antiadv.reporting.measures import Difference
@@ -76,7 +76,7 @@ def made(paper: Path) -> Document:
 # ---------------------------------------------------------------- the paper
 
 
-def test_tables_hold_the_numbers_of_the_page(made: Document, paper: Path):
+def test_tables_hold_the_numbers_of_the_page(made: Document, paper: Path) -> None:
     """docs/reproduction.md and the report are made of the same grids."""
     text = reproduction(paper)
     shown = {part.table.name: part for part in made.tables}
@@ -88,7 +88,7 @@ def test_tables_hold_the_numbers_of_the_page(made: Document, paper: Path):
         assert part.command == made_by
 
 
-def test_numbers_are_those_of_the_records(made: Document):
+def test_numbers_are_those_of_the_records(made: Document) -> None:
     (figure,) = [part for part in made.tables if part.table.name == "figure-4"]
     lines = {line[2].text: dict(zip(figure.table.head, line, strict=True)) for line in figure.table.lines}
     assert (lines[""]["AA"].value, lines["K = 2"]["AA"].value) == (50.0, 80.0)
@@ -98,7 +98,7 @@ def test_numbers_are_those_of_the_records(made: Document):
     assert len(figure.sources) == 4 * 5  # bare and three K, under five attacks
 
 
-def test_what_is_missing_is_said(made: Document):
+def test_what_is_missing_is_said(made: Document) -> None:
     stored = [part.table.name for part in made.tables]
     absent = [name for name in experiments.EXPERIMENTS if name not in stored]
     assert "table-1" in absent
@@ -110,7 +110,7 @@ def test_what_is_missing_is_said(made: Document):
     assert made.absent[2].startswith("Cells that are stored with fewer samples than asked for: ")
 
 
-def test_claims_are_those_that_the_store_can_check(made: Document):
+def test_claims_are_those_that_the_store_can_check(made: Document) -> None:
     found = {claim.name: claim for claim in made.claims}
     assert len(found) == 8
     assert found["Gains under AutoAttack"].verdict == "holds so far"
@@ -123,7 +123,7 @@ def test_claims_are_those_that_the_store_can_check(made: Document):
     assert told in made.summary
 
 
-def test_every_verdict_has_a_colour_and_a_mark_of_its_own():
+def test_every_verdict_has_a_colour_and_a_mark_of_its_own() -> None:
     css = (Path(html.__file__).parent / "templates" / "report.css").read_text()
     for words in VERDICTS:
         name = words.replace(" ", "-")
@@ -131,7 +131,7 @@ def test_every_verdict_has_a_colour_and_a_mark_of_its_own():
         assert re.search(rf"\.{name}::before[^{{]*{{ content: ", css), words
 
 
-def test_the_verdict_comes_first_and_begins_with_the_adaptive_attack(made: Document):
+def test_the_verdict_comes_first_and_begins_with_the_adaptive_attack(made: Document) -> None:
     first = made.summary[0]
     adaptive, _, others = first.partition(OTHERS)
     assert adaptive.startswith(f"`anti_adversary` {NONE}")
@@ -140,7 +140,7 @@ def test_the_verdict_comes_first_and_begins_with_the_adaptive_attack(made: Docum
     assert len(made.verdict) == 3
 
 
-def test_ablations_are_drawn_with_the_bare_network_and_the_papers(made: Document):
+def test_ablations_are_drawn_with_the_bare_network_and_the_papers(made: Document) -> None:
     (figure,) = [f for f in made.figures if f.name == "ablations"]
     panel = next(p for p in figure.panels if p.title.startswith("Figure 4"))
     series = {s.label: s for s in panel.series}
@@ -151,7 +151,7 @@ def test_ablations_are_drawn_with_the_bare_network_and_the_papers(made: Document
     assert panel.ticks == ((0.0, "1"), (1.0, "2"), (2.0, "3"))
 
 
-def test_whatever_precision_is_stored_is_shown_and_said(tmp_path: Path, paper: Path, made: Document):
+def test_whatever_precision_is_stored_is_shown_and_said(tmp_path: Path, paper: Path, made: Document) -> None:
     """The bare cells in one precision, the defended ones in another; of a third there are fewer samples."""
     store = Store(tmp_path)
     for cell in Store(paper).cells():
@@ -173,7 +173,7 @@ def test_whatever_precision_is_stored_is_shown_and_said(tmp_path: Path, paper: P
     assert {line["precision"] for line in mixed.cells.json()} == {"tf32", "half", "mixed"}
 
 
-def test_names_choose_the_tables(paper: Path):
+def test_names_choose_the_tables(paper: Path) -> None:
     assert [part.table.name for part in document(paper, ["figure-5"]).tables] == ["figure-5"]
     with pytest.raises(BadSpec, match="no experiment 'table-9'"):
         document(paper, ["table-9"])
@@ -182,7 +182,7 @@ def test_names_choose_the_tables(paper: Path):
 # ---------------------------------------------------------------- any store
 
 
-def test_a_store_without_the_paper_makes_a_report_without_it(run: Path):
+def test_a_store_without_the_paper_makes_a_report_without_it(run: Path) -> None:
     made = document(run)
     assert made.absent == ()
     assert made.tables == ()
@@ -192,7 +192,7 @@ def test_a_store_without_the_paper_makes_a_report_without_it(run: Path):
     folder.files(made)
 
 
-def test_bare_cells_alone_make_a_report(tmp_path: Path, paper: Path):
+def test_bare_cells_alone_make_a_report(tmp_path: Path, paper: Path) -> None:
     bare = [cell for cell in Store(paper).cells() if cell.defence == "none"]
     for cell in bare:
         Store(tmp_path).append(cell, Store(paper).read(cell), RECEIPT)
@@ -202,12 +202,12 @@ def test_bare_cells_alone_make_a_report(tmp_path: Path, paper: Path):
     assert b"<h2" in folder.files(made)["report.html"]
 
 
-def test_an_empty_store_is_one_sentence(tmp_path: Path):
+def test_an_empty_store_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="holds no records"):
         document(tmp_path / "nowhere")
 
 
-def test_every_cell_says_how_it_was_made(run: Path):
+def test_every_cell_says_how_it_was_made(run: Path) -> None:
     made = document(run)
     head = made.sources.head
     cells = {cell.key: cell for cell in Store(run).cells()}
@@ -224,7 +224,7 @@ def test_every_cell_says_how_it_was_made(run: Path):
     assert linked == {line[0].anchor for line in made.sources.lines}
 
 
-def test_no_report_says_where_files_lay(tmp_path: Path, paper: Path):
+def test_no_report_says_where_files_lay(tmp_path: Path, paper: Path) -> None:
     """A store may have been made elsewhere, with a folder in the names of its data."""
     cell = Store(paper).cells()[0]
     moved = dataclasses.replace(cell, data="cifar10:dir=/secret/place")
@@ -239,7 +239,7 @@ def level(model: str, defence: str, access: Access, gain: float, p: float = 1e-9
     return Level("d", model, defence, Linf(0.1), access, ("a",), Difference(gain, gain, gain, 1, 0, p, 9), None)
 
 
-def test_the_defence_before_the_most_networks_speaks():
+def test_the_defence_before_the_most_networks_speaks() -> None:
     found = [
         level("m", "one", Access.GRADIENTS, 0.5),
         level("m", "two", Access.GRADIENTS, 0.2),
@@ -271,13 +271,13 @@ def test_the_defence_before_the_most_networks_speaks():
     assert headline([]) == []
 
 
-def test_of_several_before_as_many_networks_each_speaks():
+def test_of_several_before_as_many_networks_each_speaks() -> None:
     found = [level(m, d, Access.GRADIENTS, 0.1) for m in "mn" for d in ("one", "two")]
     found.append(level("m", "three", Access.GRADIENTS, 0.9))
     assert [re.findall("`(.*?)`", text) for text in headline(found)] == [["one"], ["two"]]
 
 
-def test_a_gain_that_chance_explains_is_none_of_those_that_it_does_not():
+def test_a_gain_that_chance_explains_is_none_of_those_that_it_does_not() -> None:
     """What is said of an adaptive attacker is of the networks that gained, however large the luck of the others."""
     sure = level("m", "one", Access.INTERNALS, 0.05)
     luck = level("n", "one", Access.INTERNALS, 0.09, 0.5)
@@ -288,7 +288,7 @@ def test_a_gain_that_chance_explains_is_none_of_those_that_it_does_not():
     assert NONE in headline([luck])[0]
 
 
-def test_a_network_in_two_balls_or_on_two_data_sets_is_one_network():
+def test_a_network_in_two_balls_or_on_two_data_sets_is_one_network() -> None:
     one = level("m", "one", Access.GRADIENTS, 0.1)
     wide, luck = dataclasses.replace(one, ball=Linf(0.2)), level("n", "one", Access.GRADIENTS, 0.3, 0.5)
     assert "(2 networks, significant on 1)" in headline([one, wide, luck])[0]
@@ -300,23 +300,23 @@ def test_a_network_in_two_balls_or_on_two_data_sets_is_one_network():
     assert ALONE in headline([one, knowing, other])[0], "no adaptive attack on the other data set"
 
 
-def test_defences_are_sorted_by_their_least_gain():
+def test_defences_are_sorted_by_their_least_gain() -> None:
     found = [level(m, "one", Access.GRADIENTS, gain) for m, gain in (("m", 0.3), ("n", -0.1), ("o", 0.2))]
     assert [e.value for e in by_defence(found).lines[0]][-1] == -10.0
 
 
 @pytest.mark.parametrize(("flags", "said"), [(1, "1 warning sign was raised"), (3, "3 warning signs were raised")])
-def test_the_summary_says_how_many_warning_signs_there_are(flags: int, said: str):
+def test_the_summary_says_how_many_warning_signs_there_are(flags: int, said: str) -> None:
     (sentence,) = _flagged(flags)
     assert sentence.startswith(said)
     assert not list(_flagged(0))
 
 
-def test_the_summary_counts_every_place_where_a_sign_was_raised(made: Document, paper: Path):
+def test_the_summary_counts_every_place_where_a_sign_was_raised(made: Document, paper: Path) -> None:
     assert made.summary[-1].startswith(f"{len(antiadv.report(paper).flags)} warning signs were raised")
 
 
-def test_every_rule_is_explained_and_flags_are_gathered_by_rule(made: Document, paper: Path):
+def test_every_rule_is_explained_and_flags_are_gathered_by_rule(made: Document, paper: Path) -> None:
     assert [name for name in EXPLAINED if name not in BEFORE] == list(RULES)
     assert set(BEFORE) <= set(EXPLAINED)
     flags = antiadv.report(paper).flags
@@ -329,7 +329,7 @@ def test_every_rule_is_explained_and_flags_are_gathered_by_rule(made: Document, 
 # ---------------------------------------------------------------- the gallery
 
 
-def test_a_gallery_shows_what_was_attacked(resources: Resources):
+def test_a_gallery_shows_what_was_attacked(resources: Resources) -> None:
     found = gallery.made(2, resources)
     assert len(found.exhibits) == 2 * len(gallery.TRIED)
     for e in found.exhibits:
@@ -345,7 +345,7 @@ def test_a_gallery_shows_what_was_attacked(resources: Resources):
         gallery.made(0, resources)
 
 
-def test_kept_images_are_shown_with_what_the_records_say(run: Path, resources: Resources):
+def test_kept_images_are_shown_with_what_the_records_say(run: Path, resources: Resources) -> None:
     found = gallery.kept(Store(run))
     records = {
         (cell.attack, r.sample): r
@@ -364,7 +364,7 @@ def test_kept_images_are_shown_with_what_the_records_say(run: Path, resources: R
         assert str(e.answers["f"][1]) == classes[r.base_attacked]
 
 
-def test_kept_images_are_shown_without_their_network(tmp_path: Path, run: Path):
+def test_kept_images_are_shown_without_their_network(tmp_path: Path, run: Path) -> None:
     """The answers are stored, so the network need not be at hand, nor be one that this machine knows."""
     cell = next(c for c in Store(run).cells() if c.defence != "none")
     other = dataclasses.replace(cell, model="in hand", weights="sha256:" + "0" * 64)
@@ -389,7 +389,7 @@ def test_kept_images_are_shown_without_their_network(tmp_path: Path, run: Path):
     ],
     ids=["broken", "shape", "nan", "bytes", "outside", "float ids", "fewer ids", "scalars", "no ids"],
 )
-def test_kept_images_that_are_none_are_named(images: bytes, tmp_path: Path, run: Path):
+def test_kept_images_that_are_none_are_named(images: bytes, tmp_path: Path, run: Path) -> None:
     cell = next(c for c in Store(run).cells() if c.defence != "none")
     path = Store(tmp_path).append(cell, Store(run).read(cell), RECEIPT, torch.zeros(8, 3, 32, 32))
     next(path.parent.glob("*.safetensors")).write_bytes(images)
@@ -398,7 +398,7 @@ def test_kept_images_that_are_none_are_named(images: bytes, tmp_path: Path, run:
     assert f"Not shown, {cell.attack} on" in found.about
 
 
-def test_records_with_classes_that_the_set_lacks_are_shown_by_number(tmp_path: Path, run: Path):
+def test_records_with_classes_that_the_set_lacks_are_shown_by_number(tmp_path: Path, run: Path) -> None:
     cell = next(c for c in Store(run).cells() if c.defence != "none")
     records = [
         dataclasses.replace(r, label=99, clean=99, base_clean=99, attacked=77, base_attacked=2**40)
@@ -414,7 +414,7 @@ def test_records_with_classes_that_the_set_lacks_are_shown_by_number(tmp_path: P
     ]
 
 
-def test_kept_images_of_a_set_without_names_are_shown_by_number(tmp_path: Path, resources: Resources):
+def test_kept_images_of_a_set_without_names_are_shown_by_number(tmp_path: Path, resources: Resources) -> None:
     """The network may take an image for a class that no label of the set names."""
     sample = resources.data("cifar10:test")
     rows = (sample.labels(sample.ids) == 0).nonzero().flatten()[:8]  # aeroplanes only
@@ -438,7 +438,7 @@ def test_kept_images_of_a_set_without_names_are_shown_by_number(tmp_path: Path, 
 
 def test_kept_images_say_what_was_attacked_and_files_are_opened_only_where_they_are_named(
     tmp_path: Path, resources: Resources, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     """Two sets of one name in two folders, and two seeds; no folder of the machine is in the store."""
     monkeypatch.chdir(tmp_path)
     sample = resources.data("cifar10:test")
@@ -479,14 +479,14 @@ def test_kept_images_say_what_was_attacked_and_files_are_opened_only_where_they_
             assert (seen.label, seen.confidence) == (f"class {r.attacked}", r.attacked_confidence)
 
 
-def test_no_images_no_word(paper: Path):
-    assert gallery.kept(Store(paper)) == gallery.Gallery("")
+def test_no_images_no_word(paper: Path) -> None:
+    assert gallery.kept(Store(paper)) == Gallery("")
 
 
 # ---------------------------------------------------------------- files
 
 
-def test_a_folder_holds_everything_and_every_file_is_sound(made: Document, tmp_path: Path):
+def test_a_folder_holds_everything_and_every_file_is_sound(made: Document, tmp_path: Path) -> None:
     files = folder.write(made, tmp_path / "out")
     names = {str(path.relative_to(tmp_path / "out")) for path in files}
     assert files[0].name == "report.html"
@@ -506,7 +506,7 @@ def test_a_folder_holds_everything_and_every_file_is_sound(made: Document, tmp_p
     assert not list((tmp_path / "out").rglob("*.tmp"))
 
 
-def test_what_an_earlier_report_wrote_goes_and_other_files_stay(made: Document, tmp_path: Path):
+def test_what_an_earlier_report_wrote_goes_and_other_files_stay(made: Document, tmp_path: Path) -> None:
     first = folder.write(made, tmp_path)
     drawn = [path for path in first if path.suffix == ".svg"]
     mine = [tmp_path / "figures" / "mine-1.svg", tmp_path / "tables" / "mine.csv"]
@@ -521,7 +521,7 @@ def test_what_an_earlier_report_wrote_goes_and_other_files_stay(made: Document, 
 @pytest.mark.parametrize(
     "said", ["no json", "[]", '{"files": 3}', '{"files": ["../outside.csv", "tables/../../x.csv"]}']
 )
-def test_a_list_that_is_not_ours_removes_nothing(said: str, made: Document, tmp_path: Path):
+def test_a_list_that_is_not_ours_removes_nothing(said: str, made: Document, tmp_path: Path) -> None:
     outside = tmp_path / "outside.csv"
     outside.write_text("")
     (tmp_path / "out").mkdir()
@@ -530,17 +530,17 @@ def test_a_list_that_is_not_ours_removes_nothing(said: str, made: Document, tmp_
     assert outside.exists()
 
 
-def test_the_same_store_gives_the_same_bytes(paper: Path):
+def test_the_same_store_gives_the_same_bytes(paper: Path) -> None:
     assert folder.files(document(paper)) == folder.files(document(paper))
 
 
-def test_a_folder_that_cannot_be_written_is_one_sentence(made: Document, tmp_path: Path):
+def test_a_folder_that_cannot_be_written_is_one_sentence(made: Document, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(BadInput, match=r"cannot be written to .*; name another folder with --out"):
         folder.write(made, tmp_path / "file")
 
 
-def test_the_command(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_the_command(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     assert main(["report", "--store", str(run), "--out", str(out), "--gallery", "1"]) == 0
     shown = capsys.readouterr().out
@@ -556,7 +556,7 @@ def test_the_command(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().err == "antiadv: a gallery needs a folder to be written to; name one with --out.\n"
 
 
-def test_a_file_that_cannot_take_its_place_is_taken_away(made: Document, tmp_path: Path):
+def test_a_file_that_cannot_take_its_place_is_taken_away(made: Document, tmp_path: Path) -> None:
     (tmp_path / "report.md").mkdir()
     with pytest.raises(BadInput, match=r"the report cannot be written to .* \(Is a directory\)"):
         folder.write(made, tmp_path)
@@ -564,14 +564,14 @@ def test_a_file_that_cannot_take_its_place_is_taken_away(made: Document, tmp_pat
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems give no such name")
-def test_a_store_whose_name_is_no_text_is_reported_on(run: Path, tmp_path: Path):
+def test_a_store_whose_name_is_no_text_is_reported_on(run: Path, tmp_path: Path) -> None:
     odd = tmp_path / os.fsdecode(b"old-\xe9")  # as an old disk names it
     shutil.copytree(run, odd)
     assert main(["report", "--store", str(odd), "--out", str(tmp_path / "page")]) == 0
     assert "old-?" in (tmp_path / "page" / "report.md").read_text()
 
 
-def test_without_jinja_one_sentence_names_the_extra(run: Path, tmp_path: Path):
+def test_without_jinja_one_sentence_names_the_extra(run: Path, tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules['jinja2'] = None\n"
         "from antiadv.cli.__main__ import main\n"
@@ -585,7 +585,7 @@ def test_without_jinja_one_sentence_names_the_extra(run: Path, tmp_path: Path):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_name_is_shown_and_never_run(tmp_path: Path, paper: Path):
+def test_a_name_is_shown_and_never_run(tmp_path: Path, paper: Path) -> None:
     bad = "</title><script>alert(1)</script>&\"'`|$x$"
     cell = Store(paper).cells()[0]
     for defence in ("none", "anti_adversary"):

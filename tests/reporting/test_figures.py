@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
+from typing import Any
 
 import pytest
 
@@ -37,13 +38,13 @@ SIDEWAYS = Panel("gains", "points", "", (Series("asks", (3.0,), (1.0,), (1.0,), 
 
 def spent(n: int, step: int, ball: float = 2 / 255) -> list[Record]:
     """Every other sample falls, the i-th after step·(i+1) queries; the first was wrong from the start."""
-    fell = {"attacked": 5, "distance": 0.9 * ball}
+    fell: dict[str, Any] = {"attacked": 5, "distance": 0.9 * ball}
     first = record(0, clean=7, attacked=7)
     return [first, *(record(i, queries=step * (i + 1), **(fell if i % 2 else {})) for i in range(1, n))]
 
 
 def row(
-    attack: str, records: list[Record], defence: str = "none", bare: list[Record] | None = None, **words: object
+    attack: str, records: list[Record], defence: str = "none", bare: list[Record] | None = None, **words: Any
 ) -> Row:
     return make_row(cell(attack, defence=defence, **words), records, bare or [])
 
@@ -56,7 +57,7 @@ def pair(attack: str, step: int = 2, threat: str = "linf:2/255,queries=500") -> 
 # ---------------------------------------------------------------- what is drawn
 
 
-def test_a_curve_is_the_accuracy_as_of_every_budget():
+def test_a_curve_is_the_accuracy_as_of_every_budget() -> None:
     r = pair("square")[0]
     points = falling(r)
     assert (points[0][0], points[-1][0]) == (1, 500)
@@ -69,7 +70,7 @@ def test_a_curve_is_the_accuracy_as_of_every_budget():
 
 
 @pytest.mark.parametrize("attack", ["square", "nes", "bandits"])
-def test_a_panel_for_each_network_that_is_attacked_bare_and_defended(attack: str):
+def test_a_panel_for_each_network_that_is_attacked_bare_and_defended(attack: str) -> None:
     (figure,) = by_queries([*pair(attack), *pair("pgd")])
     (panel,) = figure.panels
     assert figure.name == f"queries-{attack}"
@@ -80,7 +81,7 @@ def test_a_panel_for_each_network_that_is_attacked_bare_and_defended(attack: str
     assert by_queries(pair("rays")) == []  # it goes on after success, so a run says nothing of smaller budgets
 
 
-def test_defences_that_are_not_drawn_are_named():
+def test_defences_that_are_not_drawn_are_named() -> None:
     rows = pair("square")[:1] + [
         row("square", spent(40, 2), f"{ANTI}:steps={k}", threat="linf:2/255,queries=500") for k in range(3, 9)
     ]
@@ -89,7 +90,7 @@ def test_defences_that_are_not_drawn_are_named():
     assert figure.caption.endswith(f"with {ANTI}:steps=7 and with {ANTI}:steps=8.")
 
 
-def test_of_seeds_and_precisions_the_fullest_is_drawn():
+def test_of_seeds_and_precisions_the_fullest_is_drawn() -> None:
     few = row("square", spent(10, 1), threat="linf:2/255,queries=500", seed=1)
     (figure,) = by_queries([few, *pair("square")])
     assert figure.panels[0].series[0].y[-1] == pytest.approx(100 * 19 / 40)
@@ -103,7 +104,7 @@ def test_of_seeds_and_precisions_the_fullest_is_drawn():
     assert "Searched in float32 (1) and mixed (1), judged in float32." in figure.caption
 
 
-def test_lines_of_a_panel_are_of_the_same_samples():
+def test_lines_of_a_panel_are_of_the_same_samples() -> None:
     """The bare run is whole, the other one half done: its twenty samples are compared with the same twenty."""
     before, after = spent(40, 1), spent(40, 2)[:20]
     rows = [row("square", r, d, threat="linf:2/255,queries=500") for r, d in ((before, "none"), (after, ANTI))]
@@ -112,31 +113,31 @@ def test_lines_of_a_panel_are_of_the_same_samples():
     assert by_queries([rows[0], row("square", spent(60, 1)[40:], ANTI, threat="linf:2/255,queries=500")]) == []
 
 
-def test_a_curve_ends_where_its_run_did():
+def test_a_curve_ends_where_its_run_did() -> None:
     rows = [*pair("square")[:1], row("square", spent(40, 1), ANTI, threat="linf:2/255,queries=20")]
     (figure,) = by_queries(rows)
     assert [s.x[-1] for s in figure.panels[0].series] == [500, 20]
 
 
-def test_balls_are_not_compared():
+def test_balls_are_not_compared() -> None:
     rows = [row("square", spent(40, 1), d, threat=f"linf:{e}/255,queries=9") for d, e in (("none", 2), (ANTI, 4))]
     assert by_queries(rows) == []
 
 
-def test_the_closest_image_tells_of_larger_radii_only():
+def test_the_closest_image_tells_of_larger_radii_only() -> None:
     """A quarter of the samples stands at ε, and falls at twice and three times that radius."""
     eps = 2 / 255
     records = [record(i, attacked=5, distance=eps * (0.5 if i < 30 else 1.5 if i < 35 else 2.5)) for i in range(40)]
     rows = [row("fab", records, d) for d in ("none", ANTI)]
     (figure,) = by_radius(rows)
     series = figure.panels[0].series[0]
-    assert (series.x[0], series.x[-1]) == (pytest.approx(2), pytest.approx(8))
+    assert (series.x[0], series.x[-1]) == pytest.approx((2, 8))
     assert (series.y[0], series.y[-1]) == (25, 0)
     assert {round(y, 1) for y in series.y} == {25, 12.5, 0}
     assert "every radius from the run's own on" in figure.caption
 
 
-def test_a_search_that_the_judge_does_not_follow_tells_of_no_larger_radius():
+def test_a_search_that_the_judge_does_not_follow_tells_of_no_larger_radius() -> None:
     """Of a sample that is still right beyond ε nobody knows how far a fooling image lies."""
     eps = 2 / 255
     records = [record(i, attacked=5, distance=1.5 * eps) for i in range(40)]
@@ -148,11 +149,9 @@ def test_a_search_that_the_judge_does_not_follow_tells_of_no_larger_radius():
     assert by_radius([both[0], row("fab", astray, ANTI)]) == []
 
 
-def test_cells_at_several_radii_make_a_curve():
+def test_cells_at_several_radii_make_a_curve() -> None:
     rows = [
-        row(
-            "pgd", [record(i, **({"attacked": 5, "distance": 0.0} if i < fell else {})) for i in range(40)], d, threat=t
-        )
+        row("pgd", [record(i, attacked=5, distance=0.0) if i < fell else record(i) for i in range(40)], d, threat=t)
         for t, fell in (("linf:4/255", 30), ("linf:2/255", 10))
         for d in ("none", ANTI)
     ]
@@ -162,7 +161,7 @@ def test_cells_at_several_radii_make_a_curve():
 
 
 @pytest.mark.parametrize("attack", ["rays", "square"])
-def test_radii_are_compared_at_one_budget_alone(attack: str):
+def test_radii_are_compared_at_one_budget_alone(attack: str) -> None:
     """A cell with more queries is no point of the curve of one with fewer, nor the bare line beside its defence."""
 
     def at(radius: int, queries: int, *sides: str) -> list[Row]:
@@ -176,7 +175,7 @@ def test_radii_are_compared_at_one_budget_alone(attack: str):
     assert [panel.title for panel in by_radius(both[:4])[0].panels] == [MODEL]
 
 
-def test_gains_by_access_are_those_of_the_verdict():
+def test_gains_by_access_are_those_of_the_verdict() -> None:
     rows = [r for a in ("square", "pgd", "transfer") for r in pair(a, threat="linf:2/255")]
     (figure,) = by_access(levels(rows))
     (panel,) = figure.panels
@@ -188,7 +187,7 @@ def test_gains_by_access_are_those_of_the_verdict():
     assert by_access([]) == []
 
 
-def test_one_network_on_two_data_sets_is_two():
+def test_one_network_on_two_data_sets_is_two() -> None:
     other = [
         dataclasses.replace(r, cell=dataclasses.replace(r.cell, data="cifar10:train", images="other"))
         for r in pair("square")
@@ -201,7 +200,7 @@ def test_one_network_on_two_data_sets_is_two():
     assert len(figure.panels[0].names) == 2
 
 
-def test_the_price_in_queries_is_drawn_as_what_it_is():
+def test_the_price_in_queries_is_drawn_as_what_it_is() -> None:
     (figure,) = by_cost(pair("square", step=3))
     (series,) = figure.panels[0].series
     (defended,) = [r for r in pair("square", step=3) if r.ratio is not None]
@@ -218,7 +217,7 @@ def test_the_price_in_queries_is_drawn_as_what_it_is():
 
 
 @pytest.mark.parametrize("panel", [PANEL, SIDEWAYS], ids=["upright", "sideways"])
-def test_a_drawing_is_well_formed_and_says_what_it_shows(panel: Panel):
+def test_a_drawing_is_well_formed_and_says_what_it_shows(panel: Panel) -> None:
     root = ET.fromstring(svg(panel, "one"))
     space = {"s": "http://www.w3.org/2000/svg"}
     title, words = root.find("s:title", space), root.find("s:desc", space)
@@ -232,7 +231,7 @@ def test_a_drawing_is_well_formed_and_says_what_it_shows(panel: Panel):
     assert {s.label for s in panel.series if s.label} <= shown or len(panel.series) == 1
 
 
-def test_ink_is_the_pages_and_nothing_is_painted_behind():
+def test_ink_is_the_pages_and_nothing_is_painted_behind() -> None:
     drawn = svg(PANEL, "one")
     assert INK not in drawn
     assert "currentColor" in drawn
@@ -240,12 +239,12 @@ def test_ink_is_the_pages_and_nothing_is_painted_behind():
     assert "#ffffff" not in drawn.lower()
 
 
-def test_the_words_hold_the_numbers():
+def test_the_words_hold_the_numbers() -> None:
     assert "bare & $y$ 70.0 to 50.0 at 1 to 100" in PANEL.about
     assert SIDEWAYS.about == "gains. points: asks: two 3."
 
 
-def test_two_drawings_share_no_name_and_every_reference_is_met():
+def test_two_drawings_share_no_name_and_every_reference_is_met() -> None:
     both = draw([Figure("f", "F", "", (PANEL, PANEL)), Figure("g", "G", "", (SIDEWAYS,))])
     assert list(both) == ["f-1", "f-2", "g-1"]
     names = [set(re.findall(r'\bid="([^"]+)"', text)) for text in both.values()]
@@ -255,16 +254,16 @@ def test_two_drawings_share_no_name_and_every_reference_is_met():
         assert set(re.findall(r'(?:href="#|url\(#)([^")]+)', text)) <= known
 
 
-def test_the_same_bytes_whenever_it_is_drawn():
+def test_the_same_bytes_whenever_it_is_drawn() -> None:
     assert svg(PANEL, "one") == svg(PANEL, "one")
 
 
-def test_a_name_that_no_font_has_is_drawn_all_the_same():
+def test_a_name_that_no_font_has_is_drawn_all_the_same() -> None:
     odd = Panel("网络 🦆", "x", "y", (Series("s", (1, 2), (3, 4)),))
     assert "网络" in svg(odd, "one")
 
 
-def test_a_file_of_its_own_has_its_own_ink():
+def test_a_file_of_its_own_has_its_own_ink() -> None:
     root = ET.fromstring(alone(svg(PANEL, "one")).partition("\n")[2])
     style = root.findall("{http://www.w3.org/2000/svg}style")
     assert len(style) == 1
@@ -272,7 +271,7 @@ def test_a_file_of_its_own_has_its_own_ink():
 
 
 @pytest.mark.parametrize("back", ["#ffffff", "#14171b"])
-def test_series_stand_out_from_a_light_and_from_a_dark_page(back: str):
+def test_series_stand_out_from_a_light_and_from_a_dark_page(back: str) -> None:
     """3 : 1 is what WCAG 2.1 asks of graphics."""
 
     def luminance(colour: str) -> float:
@@ -285,7 +284,7 @@ def test_series_stand_out_from_a_light_and_from_a_dark_page(back: str):
         assert (high + 0.05) / (low + 0.05) >= 3, colour
 
 
-def test_without_matplotlib_one_sentence_names_the_extra():
+def test_without_matplotlib_one_sentence_names_the_extra() -> None:
     code = (
         "import sys; sys.modules['matplotlib'] = None\n"
         "from antiadv.reporting.figures import *\n"
@@ -297,7 +296,7 @@ def test_without_matplotlib_one_sentence_names_the_extra():
     assert "antiadv[report]" in done.stdout
 
 
-def test_l2_radii_are_not_in_pixels():
+def test_l2_radii_are_not_in_pixels() -> None:
     records = [record(i, attacked=5, distance=0.5) for i in range(10)]
     rows = [row("boundary", records, d, threat="l2:0.25") for d in ("none", ANTI)]
     (figure,) = by_radius(rows)

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,15 +25,15 @@ from tests.engine.probes import MODEL, RECEIPT, cell, record
 ANTI = "anti_adversary"
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "flags.md"
-FELL = {"attacked": 5, "distance": 1 / 255}
+FELL: dict[str, Any] = {"attacked": 5, "distance": 1 / 255}
 
 
-def row(attack: str, fell: int, defence: str = ANTI, n: int = 40, **words: object) -> Row:
+def row(attack: str, fell: int, defence: str = ANTI, n: int = 40, **words: Any) -> Row:
     """A row in which the first `fell` of n samples were broken."""
     return of(attack, [record(i, **(FELL if i < fell else {})) for i in range(n)], defence, **words)
 
 
-def of(attack: str, records: list[Record], defence: str = ANTI, **words: object) -> Row:
+def of(attack: str, records: list[Record], defence: str = ANTI, **words: Any) -> Row:
     return make_row(cell(attack, defence=defence, **words), records, [])
 
 
@@ -40,17 +41,17 @@ def names(*rows: Row) -> list[str]:
     return [flag.name for flag in flags(rows)]
 
 
-def test_an_honest_pair_raises_nothing():
+def test_an_honest_pair_raises_nothing() -> None:
     bare = [row("square", 10, "none"), row("pgd", 20, "none"), row("transfer", 20, "none")]
     assert names(*bare) == []
     assert names(*bare, row("square", 8), row("pgd", 18), row("transfer", 19)) == []
 
 
-def test_nothing_is_no_flag():
+def test_nothing_is_no_flag() -> None:
     assert flags([]) == []
 
 
-def test_judging_a_defence_never_marks_the_next_bare_one():
+def test_judging_a_defence_never_marks_the_next_bare_one() -> None:
     bare = [row("pgd", 20, "none"), row("square", 12, "none")]
     defended = [row("pgd", 5), row("square", 30), row("transfer", 30)]
     assert names(*defended) == ["adaptive_beats_white_box", "black_box_beats_white_box"]
@@ -60,7 +61,7 @@ def test_judging_a_defence_never_marks_the_next_bare_one():
 
 @pytest.mark.parametrize("attack", ["transfer", "bpda", "eot"])
 @pytest.mark.parametrize(("fell", "fires"), [(16, True), (15, False), (10, False), (4, False)])
-def test_going_round_the_defence(attack: str, fell: int, fires: bool):
+def test_going_round_the_defence(attack: str, fell: int, fires: bool) -> None:
     """Six samples more, none less, is p = 0.03; five are p = 0.06."""
     found = flags([row("pgd", 10), row(attack, fell)])
     assert [f.name for f in found] == ["adaptive_beats_white_box"] * fires
@@ -72,24 +73,24 @@ def test_going_round_the_defence(attack: str, fell: int, fires: bool):
         assert "pgd" in flag.sentence
 
 
-def test_a_stronger_transfer_on_a_bare_network_is_no_sign():
+def test_a_stronger_transfer_on_a_bare_network_is_no_sign() -> None:
     assert names(row("pgd", 10, "none"), row("transfer", 30, "none")) == []
 
 
 @pytest.mark.parametrize("attack", ["square", "rays"])
 @pytest.mark.parametrize("defence", ["none", ANTI])
-def test_black_box_beats_white_box(attack: str, defence: str):
+def test_black_box_beats_white_box(attack: str, defence: str) -> None:
     assert names(row("pgd", 10, defence), row(attack, 16, defence)) == ["black_box_beats_white_box"]
     assert names(row("pgd", 10, defence), row(attack, 15, defence)) == []
     assert names(row(attack, 16, defence)) == []
 
 
-def test_the_worst_of_the_white_box_attacks_is_what_must_be_beaten():
+def test_the_worst_of_the_white_box_attacks_is_what_must_be_beaten() -> None:
     assert names(row("pgd", 10), row("apgd", 30), row("square", 25)) == []
 
 
 @pytest.mark.parametrize("words", [{"threat": "linf:4/255"}, {"data": "cifar10:train"}])
-def test_only_the_same_arena_is_compared(words: dict):
+def test_only_the_same_arena_is_compared(words: dict[str, Any]) -> None:
     other = row("square", 30)
     moved = {"threat": dataclasses.replace(other.cell.threat, ball=cell(threat="linf:4/255").threat.ball)}
     change = moved if "threat" in words else words
@@ -97,25 +98,25 @@ def test_only_the_same_arena_is_compared(words: dict):
     assert names(row("pgd", 10), elsewhere) == []
 
 
-def test_cells_without_a_common_sample_are_not_compared():
+def test_cells_without_a_common_sample_are_not_compared() -> None:
     far = of("square", [record(i, **FELL) for i in range(100, 140)])
     assert names(row("pgd", 10), far) == []
 
 
-def test_a_white_box_row_on_other_samples_hides_nothing():
+def test_a_white_box_row_on_other_samples_hides_nothing() -> None:
     far = of("fab", [record(i) for i in range(100, 140)])
     (flag,) = flags([row("pgd", 10), far, row("square", 16)])
     assert [c.attack for c in flag.cells] == ["square", "pgd"]
 
 
 @pytest.mark.parametrize(("fell", "fires"), [(16, False), (17, True)])
-def test_many_comparisons_ask_for_more(fell: int, fires: bool):
+def test_many_comparisons_ask_for_more(fell: int, fires: bool) -> None:
     """Six samples more are p = 0.03, which one of two comparisons shows by chance too often; seven are p = 0.016."""
     honest = [row("pgd", 17, "none"), row("square", 5, "none")]
     assert names(row("pgd", 10), row("square", fell), *honest) == ["black_box_beats_white_box"] * fires
 
 
-def test_honest_networks_raise_a_flag_in_one_report_of_twenty_at_most():
+def test_honest_networks_raise_a_flag_in_one_report_of_twenty_at_most() -> None:
     """Ten bare networks, each under two seeds of one attack, whose dice decide over 40 of 100 samples."""
     dice, raised = np.random.default_rng(0), 0
     cells = [dataclasses.replace(cell("pgd", seed=s), weights=str(net)) for net in range(10) for s in (0, 1)]
@@ -130,7 +131,7 @@ def test_honest_networks_raise_a_flag_in_one_report_of_twenty_at_most():
     assert raised <= 10  # p ≤ 5 % for each comparison by itself raises one in every fourth
 
 
-def test_no_bare_network_of_the_stored_results_raises_a_flag_but_for_the_digits_it_was_searched_in():
+def test_no_bare_network_of_the_stored_results_raises_a_flag_but_for_the_digits_it_was_searched_in() -> None:
     bare = [r for r in rows(Store(ROOT / "results")) if r.cell.defence == "none"]
     assert len({r.cell.model for r in bare}) > 5
     found = flags(bare)
@@ -140,13 +141,13 @@ def test_no_bare_network_of_the_stored_results_raises_a_flag_but_for_the_digits_
 
 
 @pytest.mark.parametrize(("zero", "fires"), [(0, False), (4, False), (6, True), (40, True)])
-def test_zero_gradients(zero: int, fires: bool):
+def test_zero_gradients(zero: int, fires: bool) -> None:
     """Wilson's lower end is 4.0 % for 4 of 40 and 7.1 % for 6."""
     records = [record(i, gradients=10, zeros=3 * (i < zero)) for i in range(40)]
     assert names(of("pgd", records, "none")) == ["zero_gradients"] * fires
 
 
-def test_samples_that_were_never_asked_for_a_gradient_do_not_dilute():
+def test_samples_that_were_never_asked_for_a_gradient_do_not_dilute() -> None:
     records = [record(i, gradients=5 * (i < 8), zeros=5 * (i < 8)) for i in range(400)]
     (flag,) = flags([of("pgd", records)])
     assert dict(flag.numbers)["share"] == 1.0
@@ -154,7 +155,7 @@ def test_samples_that_were_never_asked_for_a_gradient_do_not_dilute():
 
 
 @pytest.mark.parametrize(("small", "large"), [("linf:2/255", "linf:4/255"), ("linf:2/255,queries=9", "linf:2/255")])
-def test_not_monotone(small: str, large: str):
+def test_not_monotone(small: str, large: str) -> None:
     def both(first: int, second: int) -> list[str]:
         return names(row("square", second, threat=large), row("square", first, threat=small))
 
@@ -163,7 +164,7 @@ def test_not_monotone(small: str, large: str):
     assert both(10, 30) == []
 
 
-def test_radii_of_different_attacks_or_seeds_are_no_curve():
+def test_radii_of_different_attacks_or_seeds_are_no_curve() -> None:
     assert names(row("square", 30, threat="linf:2/255"), row("nes", 5, threat="linf:4/255")) == []
     assert names(row("square", 30, threat="linf:2/255"), row("square", 5, threat="linf:4/255", seed=1)) == []
 
@@ -180,17 +181,17 @@ def test_radii_of_different_attacks_or_seeds_are_no_curve():
         ("square", "linf:1,queries=100", 20, False),  # a budget is a reason to fail
     ],
 )
-def test_unbounded_attacks(attack: str, threat: str, fell: int, fires: bool):
+def test_unbounded_attacks(attack: str, threat: str, fell: int, fires: bool) -> None:
     assert names(row(attack, fell, threat=threat)) == ["unbounded_attack_fails"] * fires
 
 
-def test_changes_with_seed():
+def test_changes_with_seed() -> None:
     assert names(row("pgd", 10), row("pgd", 16, seed=1)) == ["changes_with_seed"]
     assert names(row("pgd", 16), row("pgd", 10, seed=1)) == ["changes_with_seed"]
     assert names(row("pgd", 10), row("pgd", 15, seed=1)) == []
 
 
-def test_changes_with_precision():
+def test_changes_with_precision() -> None:
     fine = row("qeba", 16)
     (flag,) = flags([row("qeba", 10, precision="half"), fine])
     assert flag.name == "changes_with_precision"
@@ -220,7 +221,7 @@ def test_changes_with_precision():
         ("nes", "mixed", False),
     ],
 )
-def test_too_few_digits(attack: str, precision: str, fires: bool):
+def test_too_few_digits(attack: str, precision: str, fires: bool) -> None:
     found = row(attack, 10, precision=precision)
     assert names(found) == ["too_few_digits"] * fires
     if fires:
@@ -228,7 +229,7 @@ def test_too_few_digits(attack: str, precision: str, fires: bool):
         assert names(found, row(attack, 10, seed=1)) == ["too_few_digits"], "of another seed it does not"
 
 
-def test_every_attack_known_to_be_weak_in_fewer_digits_is_one_and_the_page_names_it():
+def test_every_attack_known_to_be_weak_in_fewer_digits_is_one_and_the_page_names_it() -> None:
     known = (ROOT / "docs" / "precision.md").read_text()
     for attack, precisions in WEAK.items():
         assert attack in ATTACKS
@@ -238,7 +239,7 @@ def test_every_attack_known_to_be_weak_in_fewer_digits_is_one_and_the_page_names
 
 @pytest.mark.parametrize(("torn", "fires"), [(0, False), (4, False), (6, True)])
 @pytest.mark.parametrize("when", ["clean_right", "attacked_right"])
-def test_changes_with_draw(torn: int, fires: bool, when: str):
+def test_changes_with_draw(torn: int, fires: bool, when: str) -> None:
     whole = {"draws": 10, "clean_right": 10, "attacked_right": 10}
     records = [record(i, **whole | ({when: 7} if i < torn else {})) for i in range(40)]
     assert names(of("pgd", records)) == ["changes_with_draw"] * fires
@@ -254,8 +255,8 @@ def test_changes_with_draw(torn: int, fires: bool, when: str):
         ({"clean": 5, "attacked": 6, "distance": 0.01}, False),
     ],
 )
-def test_changes_with_look(untouched: dict[str, float], fires: bool):
-    whole = {"queries": 0, "distance": 0.0, "base_clean": 5, "base_attacked": untouched["attacked"]}
+def test_changes_with_look(untouched: dict[str, Any], fires: bool) -> None:
+    whole: dict[str, Any] = {"queries": 0, "distance": 0.0, "base_clean": 5, "base_attacked": untouched["attacked"]}
     found = [
         flag
         for flag in flags([of("pgd", [record(0, queries=3), record(1, **whole | untouched)])])
@@ -268,7 +269,7 @@ def test_changes_with_look(untouched: dict[str, float], fires: bool):
         assert "sample 1" in flag.sentence
 
 
-def test_a_network_with_dice_of_its_own_is_found_out(tmp_path: Path):
+def test_a_network_with_dice_of_its_own_is_found_out(tmp_path: Path) -> None:
     """And one without is not: of the same images, the same weights."""
     for dice in (True, False):
         resources = Resources("cpu", models={"mine": Dropping(dice)})
@@ -293,7 +294,7 @@ class Dropping(torch.nn.Module):
 
 
 @pytest.mark.parametrize("when", ["base_clean", "base_attacked"])
-def test_labels_differ(when: str):
+def test_labels_differ(when: str) -> None:
     def records(count: int) -> list[Record]:
         return [record(i, queries=3, **({when: 7} if i < count else {})) for i in range(200)]
 
@@ -304,7 +305,7 @@ def test_labels_differ(when: str):
 
 
 @pytest.mark.parametrize(("fell", "fires"), [(26, True), (25, False), (20, False), (4, False)])
-def test_worse_than_bare(fell: int, fires: bool):
+def test_worse_than_bare(fell: int, fires: bool) -> None:
     """Six samples more, none less, is p = 0.03. Only attacks that both met are compared."""
     bare = [row("apgd", 20, "none"), row("adaptive", 15, "none")]
     found = flags([*bare, row("apgd", 4), row("adaptive", fell), row("square", 4)])
@@ -318,14 +319,14 @@ def test_worse_than_bare(fell: int, fires: bool):
     assert "worse_than_bare" not in names(*bare, row("apgd", 40, model="compact:trades"))
 
 
-def test_a_defence_is_not_worse_for_having_met_a_longer_attack_or_more_seeds():
+def test_a_defence_is_not_worse_for_having_met_a_longer_attack_or_more_seeds() -> None:
     short, long = ("linf:2/255,queries=9", "linf:2/255,queries=900")
     assert "worse_than_bare" not in names(row("square", 10, "none", threat=short), row("square", 20, threat=long))
     assert "worse_than_bare" in names(row("square", 10, "none", threat=long), row("square", 20, threat=long))
     assert "worse_than_bare" not in names(row("pgd", 10, "none"), row("pgd", 10), row("pgd", 20, seed=1))
 
 
-def test_a_flag_is_a_value_with_a_name_and_a_sentence():
+def test_a_flag_is_a_value_with_a_name_and_a_sentence() -> None:
     rows = [row("pgd", 10), row("transfer", 30)]
     (flag,) = flags(rows)
     assert flags(rows) == [flag]
@@ -337,7 +338,7 @@ def test_a_flag_is_a_value_with_a_name_and_a_sentence():
         flag.name = "other"  # type: ignore[misc]
 
 
-def test_a_flag_says_which_network_data_seed_and_dice(tmp_path: Path):
+def test_a_flag_says_which_network_data_seed_and_dice(tmp_path: Path) -> None:
     """Two networks of one name, one of them on two data sets, under two seeds: no two sentences are the same."""
     torn = [record(i, draws=10, clean_right=5, attacked_right=5) for i in range(40)]
     asked = [
@@ -355,7 +356,7 @@ def test_a_flag_says_which_network_data_seed_and_dice(tmp_path: Path):
     assert len({(said["weights"], said["images"], said["seed"], said["looks"]) for said in cells}) == len(asked)
 
 
-def test_a_flag_says_the_budget():
+def test_a_flag_says_the_budget() -> None:
     torn = [record(i, draws=10, clean_right=5, attacked_right=5) for i in range(40)]
     two = [of("square", torn, "small_noise", threat=f"linf:2/255,queries={n}") for n in (50, 5000)]
     said = [flag.sentence for flag in flags(two) if flag.name == "changes_with_draw"]
@@ -363,42 +364,43 @@ def test_a_flag_says_the_budget():
     assert [one.startswith(name) for one, name in zip(said, names, strict=True)] == [True, True]
 
 
-def test_an_attack_with_two_seeds_is_named_once():
+def test_an_attack_with_two_seeds_is_named_once() -> None:
     white = [row("pgd", 2, seed=seed) for seed in (0, 1)]
     (flag,) = (f for f in flags([*white, row("square", 20)]) if f.name == "black_box_beats_white_box")
     assert flag.sentence.count("pgd") == 1
 
 
-def test_every_flag_is_in_the_page_and_the_page_names_no_other():
+def test_every_flag_is_in_the_page_and_the_page_names_no_other() -> None:
     assert set(re.findall(r"^## `(\w+)`$", PAGE.read_text(), re.MULTILINE)) == {*RULES, *BEFORE}
     for part in re.split(r"^## ", PAGE.read_text(), flags=re.MULTILINE)[1:]:
         assert all(f"**{heading}**" in part for heading in ("Raised if", "What it means", "What to do")), part[:40]
 
 
-def test_every_rule_says_what_it_looks_for():
+def test_every_rule_says_what_it_looks_for() -> None:
     assert all(rule.__doc__ for rule in RULES.values())
 
 
 # ---------------------------------------------------------------- where a rule begins, and what it compares
 
 
-def test_three_labels_of_two_hundred_differ():
+def test_three_labels_of_two_hundred_differ() -> None:
     facts = [record(i, queries=3, **({"base_clean": 7} if i < 3 else {})) for i in range(200)]
     assert names(of("pgd", facts)) == ["labels_differ"]
 
 
 @pytest.mark.parametrize("field", ["images", "weights"])
-def test_what_was_run_on_something_else_is_not_compared(field: str):
+def test_what_was_run_on_something_else_is_not_compared(field: str) -> None:
     other = row("square", 30)
-    elsewhere = dataclasses.replace(other, cell=dataclasses.replace(other.cell, **{field: "sha256:other"}))
+    change: dict[str, Any] = {field: "sha256:other"}
+    elsewhere = dataclasses.replace(other, cell=dataclasses.replace(other.cell, **change))
     assert names(row("pgd", 10), elsewhere) == []
 
 
-def test_seeds_that_drift_apart_step_by_step_are_found():
+def test_seeds_that_drift_apart_step_by_step_are_found() -> None:
     assert names(*(row("pgd", 10 + 5 * seed, seed=seed) for seed in range(3))) == ["changes_with_seed"]
 
 
-def test_the_second_of_two_tests_is_held_to_less():
+def test_the_second_of_two_tests_is_held_to_less() -> None:
     """Holm's rule, with p = 1/64 and 1/32: Bonferroni's would keep silent of the second."""
     both = [row("pgd", 10), row("pgd", 17, seed=1), row("apgd", 10), row("apgd", 16, seed=1)]
     assert names(*both) == ["changes_with_seed"] * 2
@@ -412,7 +414,7 @@ def unrun(attack: str, threat: str, defence: str = "none") -> Row:
     return of(attack, [record(i, queries=0) for i in range(40)], defence, threat=threat)
 
 
-def test_an_attack_that_never_ran_has_no_accuracy_and_is_named_with_what_it_needs():
+def test_an_attack_that_never_ran_has_no_accuracy_and_is_named_with_what_it_needs() -> None:
     small = unrun("nes", "linf:2/255,queries=100")
     assert (small.robust, small.gain, small.queries) == (None, None, None)
     (flag,) = flags([small])
@@ -424,14 +426,14 @@ def test_an_attack_that_never_ran_has_no_accuracy_and_is_named_with_what_it_need
     assert "101" in small.json()["not_attacked"]
 
 
-def test_one_that_works_on_the_base_ran_without_a_query():
+def test_one_that_works_on_the_base_ran_without_a_query() -> None:
     fine = unrun("transfer", "linf:2/255")
     assert fine.robust is not None
     assert fine.robust.value == 1
     assert names(fine) == []
 
 
-def test_no_gain_is_made_of_a_bare_side_that_was_not_attacked():
+def test_no_gain_is_made_of_a_bare_side_that_was_not_attacked() -> None:
     threat = "linf:2/255,queries=100"
     bare, tried = [record(i, queries=0) for i in range(40)], [record(i, queries=101, distance=0.001) for i in range(40)]
     assert make_row(cell("nes", threat=threat, defence=ANTI), tried, bare).gain is None
@@ -441,14 +443,14 @@ def test_no_gain_is_made_of_a_bare_side_that_was_not_attacked():
 
 
 @pytest.mark.parametrize(("right", "raised"), [(2, True), (7, True), (8, False), (30, False)])
-def test_near_chance(right: int, raised: bool):
+def test_near_chance(right: int, raised: bool) -> None:
     """40 images of ten classes: by chance 4 are right, and 8 or more once in twenty-six."""
     facts = [record(i, label=i % 10, clean=i % 10 if i < right else (i + 1) % 10, attacked=9) for i in range(40)]
     assert ("near_chance" in names(of("square", facts, "none"))) == raised
     assert "near_chance" not in names(of("square", facts[30:], "none")), "ten records say nothing"
 
 
-def test_what_is_seen_before_an_attack():
+def test_what_is_seen_before_an_attack() -> None:
     x, y = torch.rand((40, 3, 4, 4), generator=torch.Generator().manual_seed(0)), torch.arange(40) % 10
     good, bad = torch.eye(10)[y], torch.eye(10)[(y + 1) % 10]
     assert before(x, y, good) == []

@@ -109,7 +109,7 @@ def click(page: Page, table: str, heading: str) -> None:
 )
 def test_it_opens_without_a_complaint_and_fits(
     name: str, look: dict[str, Any], browser: Browser, report: Path, tmp_path: Path
-):
+) -> None:
     page = browser.open(report, **look)
     assert page.complaints == []
     assert {url.split(":")[0] for url in page.requests} == {"file", "data"}
@@ -121,7 +121,7 @@ def test_it_opens_without_a_complaint_and_fits(
     keep(page, f"{name}-figures", tmp_path)
 
 
-def test_the_browser_hears_complaints(browser: Browser, tmp_path: Path):
+def test_the_browser_hears_complaints(browser: Browser, tmp_path: Path) -> None:
     """The tests above could not fail if it did not."""
     bad = tmp_path / "bad.html"
     bad.write_text("<script>console.error('one'); missing()</script><img src='https://nowhere.invalid/x.png'>")
@@ -131,20 +131,20 @@ def test_the_browser_hears_complaints(browser: Browser, tmp_path: Path):
     assert "https://nowhere.invalid/x.png" in page.requests
 
 
-def test_nothing_can_be_fetched(page: Page):
+def test_nothing_can_be_fetched(page: Page) -> None:
     """The page's own policy forbids it, whatever slips into it."""
     tried = "fetch('https://nowhere.invalid/').then(() => 'sent', () => 'refused')"
     assert page.value(tried) == "refused"
     assert any("Content Security Policy" in said for said in page.complaints)
 
 
-def test_a_name_is_shown_and_never_run(page: Page):
+def test_a_name_is_shown_and_never_run(page: Page) -> None:
     assert page.value("document.title") != "owned"
     assert page.value("document.querySelectorAll('img[src=x]').length") == 0
     assert ODD in page.value("document.getElementById('table-cells').textContent")
 
 
-def test_every_link_leads_somewhere_and_no_name_is_given_twice(page: Page):
+def test_every_link_leads_somewhere_and_no_name_is_given_twice(page: Page) -> None:
     assert (
         page.value(
             "[...document.querySelectorAll('a[href]')].map(a => a.getAttribute('href'))"
@@ -159,13 +159,13 @@ def test_every_link_leads_somewhere_and_no_name_is_given_twice(page: Page):
 # ---------------------------------------------------------------- what is on it
 
 
-def test_the_verdict_is_seen_first(page: Page, made: Document):
+def test_the_verdict_is_seen_first(page: Page, made: Document) -> None:
     first = page.value("document.querySelector('main p').innerText")
     assert first == made.summary[0].replace("`", "")
     assert page.value("document.querySelector('main p').getBoundingClientRect().bottom < innerHeight")
 
 
-def test_the_figures_are_there_and_say_what_they_show(page: Page, made: Document):
+def test_the_figures_are_there_and_say_what_they_show(page: Page, made: Document) -> None:
     panels = sum(len(figure.panels) for figure in made.figures)
     found = page.value(
         "[...document.querySelectorAll('#figures svg')].map(s => { const r = s.getBoundingClientRect();"
@@ -180,13 +180,13 @@ def test_the_figures_are_there_and_say_what_they_show(page: Page, made: Document
         assert words
 
 
-def test_the_gallery_shows_its_images(page: Page, made: Document):
+def test_the_gallery_shows_its_images(page: Page, made: Document) -> None:
     sizes = page.value("[...document.querySelectorAll('.exhibit img')].map(i => [i.naturalWidth, i.alt.length > 0])")
     assert sizes == [[32, True]] * 3 * len(made.gallery.exhibits)
     assert page.value("document.querySelectorAll('.exhibit tbody td').length") == 4 * len(made.gallery.exhibits)
 
 
-def test_flags_stand_with_their_explanation(page: Page, made: Document):
+def test_flags_stand_with_their_explanation(page: Page, made: Document) -> None:
     assert made.flags
     text = page.value("document.getElementById('flags').textContent")
     for part in made.flags:
@@ -195,7 +195,7 @@ def test_flags_stand_with_their_explanation(page: Page, made: Document):
         assert all(sentence in text for sentence in part.sentences)
 
 
-def test_a_link_opens_what_it_points_into(page: Page):
+def test_a_link_opens_what_it_points_into(page: Page) -> None:
     page.value("location.hash = 'claim-1'")
     assert page.value("new Promise(r => setTimeout(() => r(document.getElementById('claim-1').open), 50))") is True
 
@@ -203,7 +203,7 @@ def test_a_link_opens_what_it_points_into(page: Page):
 # ---------------------------------------------------------------- sorting
 
 
-def test_a_heading_sorts_up_down_and_back(page: Page):
+def test_a_heading_sorts_up_down_and_back(page: Page) -> None:
     first = column(page, "cells", "robust %")
     assert sorted_as(page, "cells", "robust %") == "none"
     click(page, "cells", "robust %")
@@ -217,7 +217,7 @@ def test_a_heading_sorts_up_down_and_back(page: Page):
     assert page.complaints == []
 
 
-def test_words_sort_as_words_and_nothing_comes_last(page: Page):
+def test_words_sort_as_words_and_nothing_comes_last(page: Page) -> None:
     click(page, "cells", "attack")
     found = column(page, "cells", "attack")
     assert found == sorted(found)
@@ -230,7 +230,7 @@ def test_words_sort_as_words_and_nothing_comes_last(page: Page):
         assert len(held) not in (0, len(gains))
 
 
-def test_every_table_with_buttons_sorts(page: Page, made: Document):
+def test_every_table_with_buttons_sorts(page: Page, made: Document) -> None:
     assert page.value("document.querySelectorAll('table.sorts').length") == len([s for s in made.all_tables if s.lines])
     assert page.value(
         "[...document.querySelectorAll('table.sorts')].map(t => { const b = t.querySelector('thead button'); b.click();"
@@ -239,7 +239,7 @@ def test_every_table_with_buttons_sorts(page: Page, made: Document):
     )
 
 
-def test_it_can_be_used_without_a_mouse(page: Page):
+def test_it_can_be_used_without_a_mouse(page: Page) -> None:
     page.press("Tab", 9)
     assert page.value("document.activeElement.className") == "skip"
     assert page.value("document.activeElement.getBoundingClientRect().left") == 0
@@ -269,7 +269,7 @@ CONTRAST = """(() => {
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_text_stands_out(dark: bool, browser: Browser, report: Path):
+def test_text_stands_out(dark: bool, browser: Browser, report: Path) -> None:
     """4.5 : 1 is what WCAG 2.1 asks of text."""
     page = browser.open(report, dark=dark)
     brightness = page.value("getComputedStyle(document.body).backgroundColor")
@@ -277,7 +277,7 @@ def test_text_stands_out(dark: bool, browser: Browser, report: Path):
     assert page.value(CONTRAST) >= 4.5
 
 
-def test_figures_take_the_colour_of_the_page(browser: Browser, report: Path):
+def test_figures_take_the_colour_of_the_page(browser: Browser, report: Path) -> None:
     inks = [
         browser.open(report, dark=dark).value("getComputedStyle(document.querySelector('#figures svg text')).fill")
         for dark in (False, True)
@@ -285,7 +285,7 @@ def test_figures_take_the_colour_of_the_page(browser: Browser, report: Path):
     assert inks[0] != inks[1]
 
 
-def test_on_a_telephone_one_column_says_which_line_it_is(browser: Browser, report: Path):
+def test_on_a_telephone_one_column_says_which_line_it_is(browser: Browser, report: Path) -> None:
     page = browser.open(report, width=390, height=844)
     shown = (
         "[...document.querySelector('#table-cells tbody tr').cells].filter(c => c.offsetWidth).map(c => c.className)"
@@ -296,7 +296,7 @@ def test_on_a_telephone_one_column_says_which_line_it_is(browser: Browser, repor
     assert page.value("document.querySelector('#table-cells .rest').offsetHeight") == 0
 
 
-def test_on_paper_everything_is_open_and_nothing_is_cut(page: Page):
+def test_on_paper_everything_is_open_and_nothing_is_cut(page: Page) -> None:
     closed = "document.querySelectorAll('details:not([open])').length"
     before = page.value(closed)
     page.look(media="print")

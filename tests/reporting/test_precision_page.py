@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,16 +13,16 @@ from antiadv.evaluation import Store
 from tests.engine.probes import RECEIPT, cell, record
 from tools.docs import precision
 
-FELL = {"attacked": 5, "distance": 1 / 255}
+FELL: dict[str, Any] = {"attacked": 5, "distance": 1 / 255}
 
 
-def kept(store: Store, attack: str, precision: str, fell: range, n: int = 40, again: int = 0, **words: object) -> None:
+def kept(store: Store, attack: str, precision: str, fell: range, n: int = 40, again: int = 0, **words: Any) -> None:
     made = cell(attack, range(n), precision=precision, **words)
     records = [record(i, **(FELL if i in fell else {})) for i in range(n)]
     store.append(made, records, dataclasses.replace(RECEIPT, again=again))
 
 
-def test_the_finest_is_compared_with_every_other_over_both_stores(tmp_path: Path):
+def test_the_finest_is_compared_with_every_other_over_both_stores(tmp_path: Path) -> None:
     here, there = Store(tmp_path / "here"), Store(tmp_path / "there")
     kept(here, "rays", "float32", range(16))
     kept(there, "rays", "half", range(2, 10), n=30, again=3)
@@ -41,7 +42,7 @@ def test_the_finest_is_compared_with_every_other_over_both_stores(tmp_path: Path
     assert precision.table_row(pairs[1], differs=False)["more left"].startswith("+0.0 [")
 
 
-def test_what_is_weaker_than_chance_allows_is_named_and_bold(tmp_path: Path):
+def test_what_is_weaker_than_chance_allows_is_named_and_bold(tmp_path: Path) -> None:
     store, folder = Store(tmp_path / "results"), tmp_path / "results" / "precision"
     kept(store, "rays", "float32", range(16))
     kept(Store(folder), "rays", "half", range(8))
@@ -53,7 +54,7 @@ def test_what_is_weaker_than_chance_allows_is_named_and_bold(tmp_path: Path):
     assert page.count("**+") == 2
 
 
-def test_a_page_of_nothing_is_not_written(tmp_path: Path):
+def test_a_page_of_nothing_is_not_written(tmp_path: Path) -> None:
     kept(Store(tmp_path / "results"), "rays", "float32", range(16))
     with pytest.raises(BadInput, match="two precisions"):
         precision.page(tmp_path)

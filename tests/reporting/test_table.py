@@ -39,7 +39,7 @@ TABLE = number_table(
 )
 
 
-def test_a_table_keeps_its_numbers_intervals_and_the_papers():
+def test_a_table_keeps_its_numbers_intervals_and_the_papers() -> None:
     assert TABLE.head == ("data", "network", "setting", "n", "AA", "AA gain")
     bare, defended = TABLE.lines
     assert (bare[3].value, bare[4].value, bare[4].low, bare[4].high, bare[4].paper) == (1000, 54.2, 51.1, 57.3, 53.1)
@@ -51,7 +51,7 @@ def test_a_table_keeps_its_numbers_intervals_and_the_papers():
     assert [TABLE.kind(i) for i in range(6)] == ["label", "pin", "label", "number", "number", "number"]
 
 
-def test_csv_has_a_column_for_every_part():
+def test_csv_has_a_column_for_every_part() -> None:
     lines = list(csv.DictReader(io.StringIO(table_as_csv(TABLE))))
     assert list(lines[0]) == [
         *("data", "network", "setting", "n", "AA", "AA low", "AA high", "AA paper"),
@@ -66,7 +66,7 @@ def test_csv_has_a_column_for_every_part():
     assert (lines[1]["AA"], lines[1]["AA paper"], lines[1]["AA gain high"]) == ("–", "71.7", "21.2")
 
 
-def test_a_bound_keeps_the_end_that_is_known():
+def test_a_bound_keeps_the_end_that_is_known() -> None:
     """`> 180` is no 182: whoever reads the file must see that."""
     entries = [ratio(Ratio(182.0, "more")), ratio(Ratio(0.5, "less")), ratio(Ratio(3.0)), ratio(None)]
     table = Table("s", "S", ("× queries",), tuple((entry,) for entry in entries))
@@ -86,22 +86,22 @@ def test_a_bound_keeps_the_end_that_is_known():
 
 
 @pytest.mark.parametrize(("paper", "shown"), [(88.25, "(88.3)"), (34.55, "(34.6)"), (29.14, "(29.1)"), (0.0, "(0.0)")])
-def test_published_ties_round_away_from_zero(paper: float, shown: str):
+def test_published_ties_round_away_from_zero(paper: float, shown: str) -> None:
     assert Number(None, paper).published == shown
     assert Number(None, 1.65, signed=True).published == "(+1.7)"
     assert Number(None, -1.65, signed=True).published == "(-1.7)"
 
 
-def test_csv_rounds_nothing_away():
+def test_csv_rounds_nothing_away() -> None:
     assert table_as_csv(Table("s", "S", ("passes",), ((counted(123_456_789),),))) == "passes\n123456789\n"
 
 
-def test_csv_quotes_what_it_must():
+def test_csv_quotes_what_it_must() -> None:
     table = Table("s", "S", ("a,b", "c"), ((Entry('say "x", y'), counted(7)),))
     assert next(csv.DictReader(io.StringIO(table_as_csv(table)))) == {"a,b": 'say "x", y', "c": "7"}
 
 
-def test_markdown_escapes_bars_and_sets_code():
+def test_markdown_escapes_bars_and_sets_code() -> None:
     table = Table("s", "S", ("name",), ((code("a|b"),), (measured(SHARE),), (code(""),)))
     assert table_as_markdown(table).splitlines() == [
         "| name |",
@@ -112,7 +112,7 @@ def test_markdown_escapes_bars_and_sets_code():
     ]
 
 
-def test_latex_is_a_table_in_which_every_name_is_escaped():
+def test_latex_is_a_table_in_which_every_name_is_escaped() -> None:
     text = table_as_latex(TABLE)
     body = re.search(r"\\begin\{tabular\}\{(\w+)\}\n(.*)\\end\{tabular\}", text, re.DOTALL)
     assert body is not None
@@ -124,14 +124,14 @@ def test_latex_is_a_table_in_which_every_name_is_escaped():
     assert r"54.2 {\scriptsize [51.1, 57.3]} (53.1)" in rows[1]
 
 
-def test_no_character_of_a_name_means_anything_to_latex():
+def test_no_character_of_a_name_means_anything_to_latex() -> None:
     for c in "&%$#_{}~^\\":
         assert escaped(c) not in (c, ""), c
         assert escaped(c).startswith("\\"), c
     assert escaped(r"\input{x}") == r"\textbackslash{}input\{x\}"
 
 
-def test_what_sorts():
+def test_what_sorts() -> None:
     assert [
         e.sort_key
         for e in (Entry("b"), counted(1234.5), Entry("–"), Entry(), number(Number(None, 3.0)), measured(GAIN))
@@ -142,13 +142,13 @@ def test_what_sorts():
     assert counted(None).text == "–"
 
 
-def test_json_holds_numbers_as_numbers():
+def test_json_holds_numbers_as_numbers() -> None:
     first, second = TABLE.json()
     assert first["AA"] == {"value": 54.2, "low": 51.1, "high": 57.3, "paper": 53.1}
     assert (first["network"], first["AA gain"], second["AA"]) == ("net_a", "", {"value": None, "paper": 71.7})
 
 
-def test_only_trusted_tables_keep_their_links():
+def test_only_trusted_tables_keep_their_links() -> None:
     table = text_table(("page",), [("[x](y)|z",)])
     assert table_as_markdown(table, trusted=True).splitlines()[-1] == r"| [x](y)\|z |"
     assert "](" not in table_as_markdown(table)

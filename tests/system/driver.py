@@ -25,7 +25,7 @@ import torch
 
 from antiadv.evaluation import Cell, Progress, Store, evaluate
 from antiadv.evaluation.cell import Job
-from antiadv.evaluation.shard import Result
+from antiadv.evaluation.runners.work import Done
 from tests.engine.probes import cell, resources
 
 SAMPLES = range(120)
@@ -114,7 +114,7 @@ def life(store: Path, shard: int, count: int, seconds: float) -> tuple[list[str]
 
 
 def work(store: Path, shard: int, begin: Callable[[Job], object] = lambda job: None) -> None:
-    def runner(run: Callable[[Job], Result], jobs: Iterable[Job]) -> Iterator[Result]:
+    def runner(run: Callable[[Job], Done], jobs: Iterable[Job]) -> Iterator[Done]:
         for job in jobs:
             begin(job)
             yield run(job)

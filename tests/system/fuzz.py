@@ -103,14 +103,14 @@ def altered(value: Any, dice: random.Random) -> Any:
 
 def state() -> tuple[Any, ...]:
     """The global state of the process."""
-    numbers = np.random.get_state()  # noqa: NPY002  to see whether the old generator was used
+    numbers = np.random.get_state(legacy=False)  # noqa: NPY002  to see whether the old generator was used
     return (
         torch.default_generator.get_state().tolist(),
         torch.get_default_dtype(),
         torch.is_grad_enabled(),
         torch.get_num_threads(),
         torch.are_deterministic_algorithms_enabled(),
-        (numbers[1].tolist(), numbers[2]),
+        (numbers["state"]["key"].tolist(), numbers["state"]["pos"]),
         np.geterr(),
         os.getcwd(),  # noqa: PTH109
         len(warnings.filters),
@@ -123,7 +123,9 @@ def files(root: Path) -> set[Path]:
 
 
 @contextlib.contextmanager
-def harmless(case: object, apart_from: type[BaseException] = AntiadvError) -> Iterator[None]:
+def harmless(
+    case: object, apart_from: type[BaseException] | tuple[type[BaseException], ...] = AntiadvError
+) -> Iterator[None]:
     """The code in this block must end in time, normally or with an AntiadvError, and change no global state."""
 
     def late(*_: object) -> None:

@@ -172,7 +172,7 @@ class Noted(Bands):
         return self.__dict__
 
     def __setstate__(self, state: dict[str, object]) -> None:
-        super().__setstate__(state)
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
         self.note("unpacked")
 
     def forward(self, x: Tensor) -> Tensor:

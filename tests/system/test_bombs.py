@@ -229,7 +229,7 @@ BOMBS = {
 
 
 @pytest.mark.slow
-def test_a_small_file_takes_little_memory(tmp_path: Path):
+def test_a_small_file_takes_little_memory(tmp_path: Path) -> None:
     """One process reads all files, because importing torch takes longer than refusing a file."""
     asked = {}
     for place, (what, (reader, make)) in enumerate(BOMBS.items()):
@@ -245,7 +245,7 @@ def test_a_small_file_takes_little_memory(tmp_path: Path):
     assert not {what: grown for what, (_, grown) in found.items() if grown > MEMORY}
 
 
-def test_a_large_picture_within_the_limit_is_read():
+def test_a_large_picture_within_the_limit_is_read() -> None:
     width, height = 8000, 8000
     assert width * height <= bounds.PIXELS
     assert crop(png(width, height, bytes((width + 1) * height)), "x").shape == (224, 224, 3)

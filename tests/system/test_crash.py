@@ -59,7 +59,7 @@ def read(root: Path) -> list[list[Record]]:
 
 
 @pytest.mark.slow
-def test_killed_twice_and_resumed_equals_unbroken(tmp_path: Path, unbroken: list[list[Record]]):
+def test_killed_twice_and_resumed_equals_unbroken(tmp_path: Path, unbroken: list[list[Record]]) -> None:
     for count in (2, 7):
         seen = kill_after(tmp_path, start(tmp_path, SHARD, "--pause", 0.1), count)
         left = files(tmp_path)
@@ -75,7 +75,7 @@ def test_killed_twice_and_resumed_equals_unbroken(tmp_path: Path, unbroken: list
 
 
 @pytest.mark.slow
-def test_twenty_random_kills_lose_only_the_running_shard(tmp_path: Path, unbroken: list[list[Record]]):
+def test_twenty_random_kills_lose_only_the_running_shard(tmp_path: Path, unbroken: list[list[Record]]) -> None:
     lives, shard = 20, 5
     process = start(tmp_path, shard, "--lives", lives)
     out, err = process.communicate(timeout=PATIENCE)
@@ -98,7 +98,7 @@ def test_twenty_random_kills_lose_only_the_running_shard(tmp_path: Path, unbroke
 
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 4, 9])
-def test_killed_between_writing_and_renaming(tmp_path: Path, unbroken: list[list[Record]], count: int):
+def test_killed_between_writing_and_renaming(tmp_path: Path, unbroken: list[list[Record]], count: int) -> None:
     """The temporary file exists, complete or not, and is not renamed yet. Files 1 and 2 describe the cells, files 3 and
     4 are their probes."""
     process = start(tmp_path, SHARD, "--die-in-write", count, "--keep-images")
@@ -118,7 +118,9 @@ def test_killed_between_writing_and_renaming(tmp_path: Path, unbroken: list[list
 
 
 @pytest.mark.slow
-def test_processes_that_write_the_same_cell_at_once_do_not_corrupt_it(tmp_path: Path, unbroken: list[list[Record]]):
+def test_processes_that_write_the_same_cell_at_once_do_not_corrupt_it(
+    tmp_path: Path, unbroken: list[list[Record]]
+) -> None:
     go, root = tmp_path / "go", tmp_path / "store"
     shards = (7, 20, 20)  # overlapping files, and equal names
     at_once = [start(root, shard, "--wait", go, "--pause", 0.05) for shard in shards]
@@ -136,7 +138,7 @@ def test_processes_that_write_the_same_cell_at_once_do_not_corrupt_it(tmp_path: 
     assert sorted(Store(root).cells(), key=lambda c: c.key) == sorted(asked(), key=lambda c: c.key)
 
 
-def test_a_store_can_be_read_while_it_is_written(tmp_path: Path, unbroken: list[list[Record]]):
+def test_a_store_can_be_read_while_it_is_written(tmp_path: Path, unbroken: list[list[Record]]) -> None:
     process = start(tmp_path, 5, "--pause", 0.01)
     looks = 0
     while process.poll() is None:
@@ -150,7 +152,9 @@ def test_a_store_can_be_read_while_it_is_written(tmp_path: Path, unbroken: list[
     assert read(tmp_path) == unbroken
 
 
-def test_a_damaged_shard_is_named_and_after_deletion_only_it_is_run_again(tmp_path: Path, unbroken: list[list[Record]]):
+def test_a_damaged_shard_is_named_and_after_deletion_only_it_is_run_again(
+    tmp_path: Path, unbroken: list[list[Record]]
+) -> None:
     evaluate(asked(), tmp_path, shard=SHARD, resources=resources())
     hurt = files(tmp_path)[3]
     hurt.write_bytes(hurt.read_bytes()[:-100])

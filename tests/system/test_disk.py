@@ -51,7 +51,7 @@ def one_sentence(error: pytest.ExceptionInfo[StoreUnwritable], root: Path, *part
         assert part in said
 
 
-def test_a_full_disk_loses_nothing(disk: Path):
+def test_a_full_disk_loses_nothing(disk: Path) -> None:
     evaluate([asked(range(20))], disk, resources=resources())
     before = stored(disk)
     filler = disk / "filler"
@@ -67,7 +67,7 @@ def test_a_full_disk_loses_nothing(disk: Path):
     assert stored(disk)[:20] == before
 
 
-def test_a_disk_too_small_for_the_images_keeps_no_records_without_them(disk: Path):
+def test_a_disk_too_small_for_the_images_keeps_no_records_without_them(disk: Path) -> None:
     with pytest.raises(StoreUnwritable, match="No space left"):
         evaluate([asked()], disk, shard=10, resources=resources(), keep_images=True)  # 120 kB a shard
     assert stored(disk) == []
@@ -75,7 +75,7 @@ def test_a_disk_too_small_for_the_images_keeps_no_records_without_them(disk: Pat
     assert not list(disk.rglob("*.safetensors"))
 
 
-def test_a_file_that_cannot_grow_is_removed(tmp_path: Path):
+def test_a_file_that_cannot_grow_is_removed(tmp_path: Path) -> None:
     """The same without a mount: a limit on the size of files, as a quota sets it."""
     store = Store(tmp_path)
     store.append(asked(), [record(i) for i in range(3)], RECEIPT)
@@ -119,7 +119,7 @@ def counted() -> tuple[Resources, list[int]]:
     return here, seen
 
 
-def test_a_read_only_store_is_reported_before_any_work(read_only: Path):
+def test_a_read_only_store_is_reported_before_any_work(read_only: Path) -> None:
     before = stored(read_only)
     here, seen = counted()
     for todo in (asked(), cell("square", range(5))):  # a stored cell and a new one
@@ -131,7 +131,7 @@ def test_a_read_only_store_is_reported_before_any_work(read_only: Path):
     assert len(before) == 20
 
 
-def test_a_read_only_store_can_be_read_and_is_not_needed_when_all_is_done(read_only: Path):
+def test_a_read_only_store_can_be_read_and_is_not_needed_when_all_is_done(read_only: Path) -> None:
     evaluate([asked(range(20))], read_only, resources=resources())
     assert Store(read_only).cells() == [asked()]
     with pytest.raises(StoreUnwritable, match="cannot be written"):
@@ -139,7 +139,7 @@ def test_a_read_only_store_can_be_read_and_is_not_needed_when_all_is_done(read_o
 
 
 @pytest.mark.parametrize("runner", ["local", "processes:2"])
-def test_a_store_that_becomes_read_only_during_a_run_keeps_its_records(disk: Path, runner: str):
+def test_a_store_that_becomes_read_only_during_a_run_keeps_its_records(disk: Path, runner: str) -> None:
     def seal(p: Progress) -> None:
         if p.overall.done == 20:
             assert mount("-o", "remount,ro", str(disk)) == ""
@@ -155,7 +155,7 @@ def test_a_store_that_becomes_read_only_during_a_run_keeps_its_records(disk: Pat
     assert [r for r in stored(disk) if r in kept] == kept
 
 
-def test_a_store_below_a_file_is_reported_before_any_work(tmp_path: Path):
+def test_a_store_below_a_file_is_reported_before_any_work(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     here, seen = counted()
     with pytest.raises(StoreUnwritable) as error:

@@ -30,7 +30,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_one_bad_sample_costs_one_shard(tmp_path: Path, what: str):
+def test_one_bad_sample_costs_one_shard(tmp_path: Path, what: str) -> None:
     network, parts = BAD[what]
     told: list[Progress] = []
     with pytest.raises(Unfinished) as error:
@@ -52,7 +52,7 @@ def test_one_bad_sample_costs_one_shard(tmp_path: Path, what: str):
 
 
 @pytest.mark.parametrize("defence", ["none", "anti_adversary:steps=1"])
-def test_where_memory_runs_out_the_batch_is_halved_and_the_run_goes_on(tmp_path: Path, defence: str):
+def test_where_memory_runs_out_the_batch_is_halved_and_the_run_goes_on(tmp_path: Path, defence: str) -> None:
     asked, hungry = cell("pgd:steps=3", SAMPLES, threat="linf:4/255", defence=defence), Hungry(most=5)
     evaluate([asked], tmp_path / "short", shard=30, batch=32, resources=resources_of(hungry))
     assert max(hungry.seen) > 5, "otherwise the test shows nothing"
@@ -61,12 +61,12 @@ def test_where_memory_runs_out_the_batch_is_halved_and_the_run_goes_on(tmp_path:
     assert Store(tmp_path / "short").read(asked) == Store(tmp_path / "unbroken").read(asked)
 
 
-def test_an_image_that_does_not_fit_in_memory_is_reported(tmp_path: Path):
+def test_an_image_that_does_not_fit_in_memory_is_reported(tmp_path: Path) -> None:
     with pytest.raises(Unfinished, match=r"2 of 2 shards.*memory"):
         evaluate([ASKED], tmp_path, shard=30, resources=resources_of(Hungry(most=0)))
 
 
-def test_no_sample_is_named_if_none_raises_alone(tmp_path: Path):
+def test_no_sample_is_named_if_none_raises_alone(tmp_path: Path) -> None:
     with pytest.raises(Unfinished) as error:
         evaluate([ASKED], tmp_path, shard=30, resources=resources_of(Touchy().eval()))
     assert "2 of 2 shards" in str(error.value)
@@ -74,7 +74,7 @@ def test_no_sample_is_named_if_none_raises_alone(tmp_path: Path):
     assert "alone" not in str(error.value)
 
 
-def test_each_reason_is_reported_once(tmp_path: Path):
+def test_each_reason_is_reported_once(tmp_path: Path) -> None:
     with pytest.raises(Unfinished) as error:
         evaluate([ASKED], tmp_path, shard=30, resources=resources_of(Touchy().eval()))
     assert str(error.value).count("RuntimeError") == 1
@@ -88,7 +88,7 @@ def test_each_reason_is_reported_once(tmp_path: Path):
     assert "other reason" not in str(unfinished([Failure(job, f"reason {k}.") for k in range(3)], 9))
 
 
-def test_cells_that_differ_in_their_defence_are_distinguished():
+def test_cells_that_differ_in_their_defence_are_distinguished() -> None:
     defended = cell("pgd:steps=3", SAMPLES, threat="linf:4/255", defence="anti_adversary:steps=1")
     said = str(unfinished([Failure(Job(c, (1, 2)), "A reason.") for c in (defended, ASKED)], 2))
     assert said.startswith("2 of 2 shards, of 2 cells,")
@@ -96,7 +96,7 @@ def test_cells_that_differ_in_their_defence_are_distinguished():
     assert "stored" not in said, "there are no others"
 
 
-def test_the_traceback_is_kept(tmp_path: Path):
+def test_the_traceback_is_kept(tmp_path: Path) -> None:
     with pytest.raises(Unfinished) as error:
         evaluate([ASKED], tmp_path, shard=60, resources=resources_of(Raises(23)))
     (note,) = error.value.__notes__
@@ -104,9 +104,9 @@ def test_the_traceback_is_kept(tmp_path: Path):
     assert note.endswith("ValueError: too dark.\nAnd more of it\n")
 
 
-def test_work_on_a_cell_that_cannot_be_loaded_is_a_failure():
+def test_work_on_a_cell_that_cannot_be_loaded_is_a_failure() -> None:
     class Broken(nn.Module):
-        def to(self, *args: object, **words: object) -> nn.Module:
+        def to(self, *args: object, **words: object) -> nn.Module:  # type: ignore[override]
             raise RuntimeError("no such device")
 
     done = Work(resources_of(Broken().eval()))(Job(ASKED, (4,)))
@@ -118,7 +118,7 @@ def test_work_on_a_cell_that_cannot_be_loaded_is_a_failure():
     assert lost.sentence.endswith("file."), "another sentence follows"
 
 
-def test_samples_are_sent_alone_with_the_defence():
+def test_samples_are_sent_alone_with_the_defence() -> None:
     """The network accepts every image of the data set, but not what the defence makes of one of them."""
     defended = cell("pgd:steps=3", SAMPLES, threat="linf:4/255", defence="anti_adversary:steps=1")
     done = Work(resources_of(Near(23)))(Job(defended, tuple(range(20, 30))))
@@ -128,14 +128,16 @@ def test_samples_are_sent_alone_with_the_defence():
 
 
 @pytest.mark.parametrize(("network", "foreign"), [(Raises(4), True), (Leaves(4), True), (NotANumber(4), False)])
-def test_an_error_of_the_library_does_not_replace_the_worker(network: nn.Module, foreign: bool):
+def test_an_error_of_the_library_does_not_replace_the_worker(network: nn.Module, foreign: bool) -> None:
     """A new worker for each such shard would load everything again."""
     done = Work(resources_of(network))(Job(ASKED, (3, 4, 5)))
     assert isinstance(done, Failure)
     assert done.foreign == foreign
 
 
-def test_the_command_line_reports_it_in_one_line_and_keeps_the_rest(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_the_command_line_reports_it_in_one_line_and_keeps_the_rest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = ["evaluate", "--model", "tests.system.misfits:make_raising", "--attack", "pgd:steps=3"]
     words += ["--threat", "linf:4/255", "--samples", "0:30", "--shard", "10", "--store", str(tmp_path)]
     assert main([*words, "--json"]) == 2
@@ -153,7 +155,7 @@ def test_the_command_line_reports_it_in_one_line_and_keeps_the_rest(tmp_path: Pa
 @pytest.mark.parametrize("model", ["compact:awp,data=cifar100", "tests.system.misfits:make_four"])
 def test_a_network_with_other_classes_than_the_data_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], model: str
-):
+) -> None:
     """Even if every label is one of its classes. Otherwise a clean accuracy near 0 would be shown."""
     words = ["evaluate", "--model", model, "--data", "cifar10", "--attack", "pgd:steps=2", "--threat", "linf:4/255"]
     assert main([*words, "--samples", "9:10", "--store", str(tmp_path), "--device", "cpu"]) == 2
@@ -163,14 +165,14 @@ def test_a_network_with_other_classes_than_the_data_is_refused(
     assert not list(tmp_path.rglob("*.xz"))
 
 
-def test_samples_have_short_names():
+def test_samples_have_short_names() -> None:
     assert name_samples([3, 9]) == "samples 3, 9"
     assert name_samples(range(5, 8)) == "samples 5 … 7"
     assert name_samples([3, 5]) == "samples 3, 5", "4 is not among them"
     assert name_samples([9, 8, 7, 6]) == "samples 9, 8, 7 and 1 more"
 
 
-def test_the_networks_own_error_is_the_cause_and_is_not_pickled(tmp_path: Path):
+def test_the_networks_own_error_is_the_cause_and_is_not_pickled(tmp_path: Path) -> None:
     with pytest.raises(Unfinished) as error:
         evaluate([ASKED], tmp_path, shard=10, resources=resources_of(Raises(23)))
     cause = error.value.__cause__

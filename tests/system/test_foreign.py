@@ -87,7 +87,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_nothing_that_a_store_names_is_imported_opened_or_called(folder: Path):
+def test_nothing_that_a_store_names_is_imported_opened_or_called(folder: Path) -> None:
     verbs = "".join(f"assert main({verb!r}) == 0, {verb!r}\n" for verb in VERBS)
     done = subprocess.run(
         [sys.executable, "-c", WATCHED.replace("VERBS", verbs)],
@@ -106,7 +106,7 @@ def test_nothing_that_a_store_names_is_imported_opened_or_called(folder: Path):
     assert len(list((folder / "out" / "gallery").glob("*-after.png"))) == 4 * len(MODELS)
 
 
-def test_a_file_is_opened_where_the_command_line_names_it(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_file_is_opened_where_the_command_line_names_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     assert main(["report", "--store", "store", "--out", "named", "--data", "arrays:evil.npz"]) == 0
     assert "files that a store names are not opened" not in (folder / "named" / "report.md").read_text()

@@ -37,7 +37,7 @@ COMMANDS = (
     "list attacks",
     "theory theorem-9",
 )
-WORDS = (
+WORDS: tuple[str, ...] = (
     "",
     "-1",
     "0",
@@ -85,7 +85,7 @@ def twisted(words: list[str], dice: random.Random) -> list[str]:
     return words
 
 
-def test_command_lines(here: Path, capsys: pytest.CaptureFixture[str]):
+def test_command_lines(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = files(here) - files(here / "out")
     for seed, dice in seeds(0.5):  # the slowest fuzzer
         words = twisted(dice.choice(COMMANDS).format(here=here).split(), dice)
@@ -128,7 +128,7 @@ SPECS: dict[Callable[[str], object], tuple[str, ...]] = {
 
 
 @pytest.mark.parametrize("read", SPECS)
-def test_spec_texts(read: Callable[[str], object]):
+def test_spec_texts(read: Callable[[str], object]) -> None:
     for seed, dice in seeds():
         text = damaged(dice.choice(SPECS[read]).encode(), dice).decode(errors="replace")
         with harmless(f"{text!r}, seed {seed}"):
@@ -162,7 +162,7 @@ def odd_labels(dice: random.Random) -> Tensor:
     return y.to(dice.choice([torch.int64, torch.int64, torch.int64, torch.int32, torch.float32, torch.bool]))
 
 
-def test_library_calls():
+def test_library_calls() -> None:
     net, other = small_net(), small_net()
     for seed, dice in seeds():
         x, y = odd_images(dice), odd_labels(dice)

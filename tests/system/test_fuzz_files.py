@@ -100,7 +100,7 @@ KINDS: dict[str, tuple[str, Callable[[], bytes], Read]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_damaged_files(kind: str, tmp_path: Path):
+def test_damaged_files(kind: str, tmp_path: Path) -> None:
     name, make, read = KINDS[kind]
     whole, path = make(), tmp_path / name
     for seed, dice in seeds():
@@ -113,7 +113,7 @@ def test_damaged_files(kind: str, tmp_path: Path):
 # ---------------------------------------------------------------- json, with values of any type
 
 
-def test_altered_cards(tmp_path: Path):
+def test_altered_cards(tmp_path: Path) -> None:
     whole = json.loads((Path(models.__file__).parent / "zoo" / "compact-cifar10-trades.json").read_text())
     path = tmp_path / "a.json"
     for seed, dice in seeds():
@@ -124,7 +124,7 @@ def test_altered_cards(tmp_path: Path):
             assert isinstance(card.spec + card.data["name"] + card.architecture, str)
 
 
-def test_altered_cards_of_data_sets(tmp_path: Path):
+def test_altered_cards_of_data_sets(tmp_path: Path) -> None:
     whole = {"format": 1, "name": "imagenet", "split": "test", "count": 2, "digest": "sha256:0", "classes": ["a", "b"]}
     whole |= {
         "source": {"file": "x"},
@@ -160,7 +160,7 @@ def store(tmp_path: Path) -> tuple[Path, Path]:
     return tmp_path, path.parent
 
 
-def test_altered_descriptions_of_cells(store: tuple[Path, Path]):
+def test_altered_descriptions_of_cells(store: tuple[Path, Path]) -> None:
     root, folder = store
     path = folder / "cell.json"
     whole = json.loads(path.read_text())
@@ -176,7 +176,7 @@ def test_altered_descriptions_of_cells(store: tuple[Path, Path]):
         path.write_text(json.dumps(whole))
 
 
-def test_damaged_descriptions_of_cells(store: tuple[Path, Path]):
+def test_damaged_descriptions_of_cells(store: tuple[Path, Path]) -> None:
     root, folder = store
     whole = (folder / "cell.json").read_bytes()
     for seed, dice in seeds():
@@ -194,7 +194,7 @@ def signed(header: Any, columns: Any) -> bytes:
     return lzma.compress(json_line(head) + b"\n" + body + b"\n", preset=0)
 
 
-def test_altered_shards_with_a_right_digest(store: tuple[Path, Path]):
+def test_altered_shards_with_a_right_digest(store: tuple[Path, Path]) -> None:
     root, folder = store
     path = next(folder.glob("*.json.xz"))
     header, columns = map(json.loads, lzma.decompress(path.read_bytes()).splitlines())
@@ -207,7 +207,7 @@ def test_altered_shards_with_a_right_digest(store: tuple[Path, Path]):
             shown(root)
 
 
-def test_damaged_shards_and_images(store: tuple[Path, Path]):
+def test_damaged_shards_and_images(store: tuple[Path, Path]) -> None:
     root, folder = store
     paths = [next(folder.glob(f"*.{kind}")) for kind in ("json.xz", "safetensors")]
     whole = [path.read_bytes() for path in paths]
@@ -219,7 +219,7 @@ def test_damaged_shards_and_images(store: tuple[Path, Path]):
         paths[which].write_bytes(whole[which])
 
 
-def test_names_of_shards(store: tuple[Path, Path]):
+def test_names_of_shards(store: tuple[Path, Path]) -> None:
     """The name of a shard is enough to know which samples are stored."""
     root, folder = store
     path = next(folder.glob("*.json.xz"))
@@ -239,7 +239,7 @@ def _quiet() -> Any:
     return warnings.catch_warnings(action="ignore")
 
 
-def test_the_random_numbers_are_seeded():
+def test_the_random_numbers_are_seeded() -> None:
     once, again = ([damaged(b"0123456789" * 20, dice) for _, dice in seeds()] for _ in range(2))
     assert hashlib.sha256(b"".join(once)).digest() == hashlib.sha256(b"".join(again)).digest()
     assert len({*once}) > len(once) // 2

@@ -40,12 +40,12 @@ def control_codes(text: str) -> list[str]:
     return [c for line in text.split("\n") for c in line if printable(c) != c]
 
 
-def test_the_store_keeps_the_names(store: Path):
+def test_the_store_keeps_the_names(store: Path) -> None:
     stripped = {name.strip() for name in NAMES}
     assert {cell.model for cell in Store(store).cells()} == stripped
 
 
-def test_the_terminal_gets_no_control_codes(store: Path, capsys: pytest.CaptureFixture[str]):
+def test_the_terminal_gets_no_control_codes(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", "--store", str(store)]) == 0
     said = capsys.readouterr()
     assert control_codes(said.out + said.err) == []
@@ -57,7 +57,7 @@ def test_the_terminal_gets_no_control_codes(store: Path, capsys: pytest.CaptureF
     assert CODES.strip() in {row["model"] for row in json.loads(said.out)["rows"]}
 
 
-def test_an_error_that_names_them_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_an_error_that_names_them_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "0" / "cell.json"
     path.parent.mkdir()
     words = {"data": CODES, "images": "", "model": CODES, "weights": "", "defence": "none", "attack": CODES}
@@ -69,7 +69,7 @@ def test_an_error_that_names_them_is_one_line(tmp_path: Path, capsys: pytest.Cap
     assert control_codes(error) == []
 
 
-def test_files_hold_no_html_and_no_formula(store: Path, tmp_path: Path):
+def test_files_hold_no_html_and_no_formula(store: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert main(["report", "--store", str(store), "--out", str(out)]) == 0
     texts = {path.name: path.read_text() for path in out.rglob("*") if path.suffix in (".md", ".html", ".tex", ".csv")}
@@ -94,7 +94,7 @@ def _dashed(cell: str) -> bool:
     return False
 
 
-def test_python_shows_no_html(store: Path):
+def test_python_shows_no_html(store: Path) -> None:
     made = antiadv.report(store)
     assert control_codes(str(made)) == []
     assert "<script>" not in str(made) + made._repr_html_()

@@ -95,7 +95,7 @@ def staff(monkeypatch: pytest.MonkeyPatch) -> list[Staff]:
     return found
 
 
-def test_runners_are_named_by_text():
+def test_runners_are_named_by_text() -> None:
     assert set(RUNNERS) == {"local", "processes", "ray"}
     assert parse_runner("processes:4").keywords == {"workers": 4}  # type: ignore[attr-defined]
     with pytest.raises(BadSpec, match=r"workers .*found 0"):
@@ -105,7 +105,7 @@ def test_runners_are_named_by_text():
 
 
 @pytest.mark.usefixtures("no_worker_left")
-def test_two_killed_workers_change_nothing(tmp_path: Path, unbroken: list[object]):
+def test_two_killed_workers_change_nothing(tmp_path: Path, unbroken: list[object]) -> None:
     """The network in hand is sent to the workers; it kills the first two processes that meet sample 15."""
     (tmp_path / "deaths").mkdir()
     told = run(tmp_path / "store", resources_of(Kills(15, tmp_path / "deaths", 2)), keep_images=True)
@@ -115,7 +115,7 @@ def test_two_killed_workers_change_nothing(tmp_path: Path, unbroken: list[object
     assert [len(load_file(p)["samples"]) for p in (tmp_path / "store").rglob("*.safetensors")] == [10] * 12
 
 
-def test_queries_of_running_shards_are_shown(tmp_path: Path):
+def test_queries_of_running_shards_are_shown(tmp_path: Path) -> None:
     asked, told = cell("square:steps=700", range(600), threat="linf:4/255"), list[Progress]()
     evaluate([asked], tmp_path, shard=300, resources=resources(), runner="processes:2", progress=told.append)
     early = [p.overall.queries for p in told if p.overall.done == 0]
@@ -125,7 +125,7 @@ def test_queries_of_running_shards_are_shown(tmp_path: Path):
 
 
 @pytest.mark.usefixtures("no_worker_left")
-def test_a_job_whose_workers_always_die_fails_alone(tmp_path: Path, unbroken: list[object]):
+def test_a_job_whose_workers_always_die_fails_alone(tmp_path: Path, unbroken: list[object]) -> None:
     (tmp_path / "deaths").mkdir()
     only = ASKED[0]
     with pytest.raises(Unfinished) as error:
@@ -140,7 +140,7 @@ def test_a_job_whose_workers_always_die_fails_alone(tmp_path: Path, unbroken: li
 
 
 @pytest.mark.usefixtures("no_worker_left")
-def test_tries_are_counted_for_each_job(tmp_path: Path):
+def test_tries_are_counted_for_each_job(tmp_path: Path) -> None:
     """Each of two jobs loses two workers. Together these are more deaths than one job may have, and both are done."""
     folders = {name: tmp_path / name for name in ("one", "two")}
     for folder in folders.values():
@@ -154,7 +154,7 @@ def test_tries_are_counted_for_each_job(tmp_path: Path):
 
 @pytest.mark.timeout(PATIENCE)
 @pytest.mark.usefixtures("no_worker_left")
-def test_workers_that_die_together_after_they_started_are_replaced(tmp_path: Path, staff: list[Staff]):
+def test_workers_that_die_together_after_they_started_are_replaced(tmp_path: Path, staff: list[Staff]) -> None:
     """More deaths than failed starts are allowed; but all of these workers had started."""
     count = TRIES + 1
     results = parse_runner(f"processes:{count}")(Work(resources_of(Held(5, tmp_path))), JOBS)
@@ -171,7 +171,7 @@ def test_workers_that_die_together_after_they_started_are_replaced(tmp_path: Pat
 
 
 @pytest.mark.usefixtures("no_worker_left")
-def test_a_worker_that_dies_idle_loses_nothing(staff: list[Staff]):
+def test_a_worker_that_dies_idle_loses_nothing(staff: list[Staff]) -> None:
     """Killed between two jobs: the driver notices when it hands out the next."""
     done = []
     for each in parse_runner("processes:1")(Work(resources()), JOBS):
@@ -183,7 +183,7 @@ def test_a_worker_that_dies_idle_loses_nothing(staff: list[Staff]):
 
 
 @pytest.mark.usefixtures("no_worker_left")
-def test_a_replacement_gets_the_number_of_the_dead_worker(staff: list[Staff]):
+def test_a_replacement_gets_the_number_of_the_dead_worker(staff: list[Staff]) -> None:
     """The number selects the GPU: otherwise two workers would share one GPU while another is idle."""
     for number, _ in enumerate(parse_runner("processes:2")(Work(resources()), JOBS)):
         if number == 0:
@@ -195,7 +195,7 @@ def test_a_replacement_gets_the_number_of_the_dead_worker(staff: list[Staff]):
 @pytest.mark.usefixtures("no_worker_left")
 def test_workers_are_no_more_than_jobs_and_share_the_cores(
     tmp_path: Path, staff: list[Staff], workers: int, jobs: int, threads: int
-):
+) -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(4)
     try:
@@ -208,7 +208,7 @@ def test_workers_are_no_more_than_jobs_and_share_the_cores(
 
 
 @pytest.mark.usefixtures("no_worker_left")
-def test_a_network_in_hand_is_sent_once_to_each_worker(tmp_path: Path, staff: list[Staff]):
+def test_a_network_in_hand_is_sent_once_to_each_worker(tmp_path: Path, staff: list[Staff]) -> None:
     assert len(list(parse_runner("processes:2")(Work(resources_of(Noted(tmp_path))), JOBS))) == len(JOBS) > 2
     assert len(list(tmp_path.glob("packed-*"))) == 1
     receivers = [path.name.split("-")[1] for path in tmp_path.glob("unpacked-*")]
@@ -217,7 +217,7 @@ def test_a_network_in_hand_is_sent_once_to_each_worker(tmp_path: Path, staff: li
 
 @pytest.mark.timeout(PATIENCE)
 @pytest.mark.usefixtures("no_worker_left")
-def test_closing_the_runner_does_not_wait_for_running_jobs(tmp_path: Path):
+def test_closing_the_runner_does_not_wait_for_running_jobs(tmp_path: Path) -> None:
     """The first job would never end, because the file `go` is never made."""
     results = iter(parse_runner("processes:2")(Work(resources_of(Waits(5, tmp_path))), JOBS))
     assert next(results).job == JOBS[1]
@@ -227,7 +227,7 @@ def test_closing_the_runner_does_not_wait_for_running_jobs(tmp_path: Path):
 
 
 @pytest.mark.usefixtures("no_worker_left")
-def test_a_bad_sample_and_a_full_store(tmp_path: Path, unbroken: list[object], monkeypatch: pytest.MonkeyPatch):
+def test_a_bad_sample_and_a_full_store(tmp_path: Path, unbroken: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(
         Unfinished,
         match=r"2 of 12 shards.*samples 20 … 29 of cifar10:test: ValueError: too dark;.* sample 23",
@@ -244,7 +244,7 @@ def test_a_bad_sample_and_a_full_store(tmp_path: Path, unbroken: list[object], m
 
 
 @pytest.mark.usefixtures("no_worker_left")
-def test_a_worker_whose_network_raised_is_replaced(tmp_path: Path, unbroken: list[object]):
+def test_a_worker_whose_network_raised_is_replaced(tmp_path: Path, unbroken: list[object]) -> None:
     with pytest.raises(Unfinished, match=r"1 of 6 shards.*samples 10 … 19 of cifar10:test: RuntimeError: poisoned\."):
         evaluate(
             ASKED[:1], tmp_path, shard=10, resources=resources_of(Poisons(15)), runner=parse_runner("processes:1")
@@ -252,7 +252,7 @@ def test_a_worker_whose_network_raised_is_replaced(tmp_path: Path, unbroken: lis
     assert Store(tmp_path).done(ASKED[0]) == set(SAMPLES) - set(range(10, 20))
 
 
-def test_the_driver_dies_and_its_workers_with_it(tmp_path: Path, unbroken: list[object]):
+def test_the_driver_dies_and_its_workers_with_it(tmp_path: Path, unbroken: list[object]) -> None:
     code = (
         "from tests.system.test_processes import *\n"
         "if __name__ == '__main__':\n"
@@ -282,7 +282,7 @@ def test_the_driver_dies_and_its_workers_with_it(tmp_path: Path, unbroken: list[
 # ---------------------------------------------------------------- what is sent to workers
 
 
-def test_work_is_pickled_with_its_resources_and_without_watch():
+def test_work_is_pickled_with_its_resources_and_without_watch() -> None:
     here = resources_of(Raises(3))
     here.data("cifar10:test")
     there = pickle.loads(pickle.dumps(Work(here, 17, True, lambda job, queries: None)))
@@ -292,7 +292,7 @@ def test_work_is_pickled_with_its_resources_and_without_watch():
     assert len(pickle.dumps(here)) < 100_000, "networks and data loaded by name are not sent"
 
 
-def test_images_are_sent_only_on_request():
+def test_images_are_sent_only_on_request() -> None:
     job = Job(ASKED[0], (0, 1, 2))
     lean, whole = Work(resources())(job), Work(resources(), images=True)(job)
     assert len(lean.images) == 0  # type: ignore[union-attr]
@@ -301,7 +301,7 @@ def test_images_are_sent_only_on_request():
 
 
 @pytest.mark.parametrize(("seen", "taken"), [(None, "01201"), ("5", "55555"), ("2,7,4", "27427")])
-def test_workers_take_the_gpus_in_turn(monkeypatch: pytest.MonkeyPatch, seen: str | None, taken: str):
+def test_workers_take_the_gpus_in_turn(monkeypatch: pytest.MonkeyPatch, seen: str | None, taken: str) -> None:
     """It is a variable of the environment, set before CUDA starts, so the test needs no GPU."""
     found = []
     for number in range(5):
@@ -316,7 +316,7 @@ def test_workers_take_the_gpus_in_turn(monkeypatch: pytest.MonkeyPatch, seen: st
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.usefixtures("no_worker_left")
-def test_two_workers_on_one_gpu_give_the_records_of_one_process(tmp_path: Path):
+def test_two_workers_on_one_gpu_give_the_records_of_one_process(tmp_path: Path) -> None:
     on_gpu = Resources("cuda", models={MODEL: bands()})
     evaluate(ASKED, tmp_path / "alone", shard=1000, resources=on_gpu)
     run(tmp_path / "two", on_gpu)
@@ -325,7 +325,7 @@ def test_two_workers_on_one_gpu_give_the_records_of_one_process(tmp_path: Path):
     assert {r.device for r in receipts} == {torch.cuda.get_device_name()}
 
 
-def test_a_network_that_cannot_be_sent_is_bad_input(tmp_path: Path):
+def test_a_network_that_cannot_be_sent_is_bad_input(tmp_path: Path) -> None:
     class Here(nn.Module):
         """Local to this function, so that no other process can import it."""
 
@@ -341,12 +341,12 @@ def test_a_network_that_cannot_be_sent_is_bad_input(tmp_path: Path):
 
 
 @pytest.mark.usefixtures("no_worker_left")
-def test_a_network_that_arrives_and_cannot_be_unpacked_is_bad_input(tmp_path: Path):
+def test_a_network_that_arrives_and_cannot_be_unpacked_is_bad_input(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"used.*\(RuntimeError: only here\).*my\.module:make.*--runner local"):
         run(tmp_path, resources_of(Rooted().eval()))
 
 
-def test_the_number_of_a_gpu_is_not_sent_to_workers(monkeypatch: pytest.MonkeyPatch):
+def test_the_number_of_a_gpu_is_not_sent_to_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each worker sees one GPU, which is its first: `cuda:1` does not exist there. The test needs no GPU."""
     monkeypatch.setattr(resources_module, "find_device", torch.device)
     for asked, sent in (("cuda:1", "cuda"), ("cuda", "cuda"), ("cpu", "cpu")):
@@ -356,7 +356,7 @@ def test_the_number_of_a_gpu_is_not_sent_to_workers(monkeypatch: pytest.MonkeyPa
         assert MODEL in there.resources._given
 
 
-def test_a_worker_has_its_gpu_its_threads_and_no_stdout_before_it_is_ready(monkeypatch: pytest.MonkeyPatch):
+def test_a_worker_has_its_gpu_its_threads_and_no_stdout_before_it_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     """Called in this process, with a closed pipe: everything before the first message is done, and no more."""
     driver, pipe = multiprocessing.Pipe()
     driver.close()
@@ -376,7 +376,7 @@ def test_a_worker_has_its_gpu_its_threads_and_no_stdout_before_it_is_ready(monke
 
 
 @pytest.mark.slow
-def test_a_script_without_a_main_guard_gets_advice(tmp_path: Path):
+def test_a_script_without_a_main_guard_gets_advice(tmp_path: Path) -> None:
     code = (
         "from antiadv.evaluation import *\n"
         "asked = make_cell(model='tests.toys:make_rule', attack='pgd', threat='linf:4/255', samples=range(4))\n"
@@ -390,7 +390,9 @@ def test_a_script_without_a_main_guard_gets_advice(tmp_path: Path):
 
 
 @pytest.mark.parametrize("runner", ["local", "processes:2"])
-def test_output_of_a_network_does_not_reach_stdout(tmp_path: Path, capfd: pytest.CaptureFixture[str], runner: str):
+def test_output_of_a_network_does_not_reach_stdout(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], runner: str
+) -> None:
     words = ["evaluate", "--model", "tests.system.misfits:make_chatty", "--attack", "pgd:steps=3"]
     words += ["--threat", "linf:4/255", "--samples", "0:40", "--shard", "10", "--store", str(tmp_path), "--json"]
     assert main([*words, "--runner", runner]) == 0
@@ -430,7 +432,7 @@ def ends_with_one_line(process: subprocess.Popen[str], code: int, before: Sequen
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_ctrl_c_and_sigterm_end_driver_and_workers_with_one_line(tmp_path: Path, number: int, code: int):
+def test_ctrl_c_and_sigterm_end_driver_and_workers_with_one_line(tmp_path: Path, number: int, code: int) -> None:
     process = begin(tmp_path, "processes:2")
     wait_for(process, lambda: len(files(tmp_path)) >= 2)
     os.killpg(process.pid, number)  # to all processes, as a terminal or a batch system does
@@ -438,7 +440,7 @@ def test_ctrl_c_and_sigterm_end_driver_and_workers_with_one_line(tmp_path: Path,
 
 
 @pytest.mark.slow
-def test_ctrl_c_while_the_fork_server_imports_is_one_line_too(tmp_path: Path):
+def test_ctrl_c_while_the_fork_server_imports_is_one_line_too(tmp_path: Path) -> None:
     process = begin(tmp_path, "processes:2")
 
     def server() -> bool:

@@ -61,7 +61,7 @@ def two_nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[object, object]
 
 
 @pytest.mark.slow
-def test_a_cluster_of_two_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_cluster_of_two_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     evaluate(ASKED, tmp_path / "unbroken", shard=1000, resources=resources())
     unbroken = read(tmp_path / "unbroken")
     with two_nodes(monkeypatch) as (cluster, second):
@@ -181,7 +181,7 @@ def _workers_get_the_arguments() -> None:
     assert (there.batch, there.images, there.watch) == (17, True, None)
     assert (there.resources.compiled, there.resources.device.type) == (True, "cpu")
     images = there.resources.data("cifar10:test")
-    assert len(images.pixels.pixels) == 20, "only the images that a job asks for"  # type: ignore[attr-defined]
+    assert len(images.pixels.pixels) == 20, "only the images that a job asks for"
     assert images.images([19, 3]).equal(resources().data("cifar10:test").images([19, 3]))
 
 
@@ -245,7 +245,7 @@ def _refuses_another_version() -> None:
 
 
 @pytest.mark.slow
-def test_sigterm_ends_a_run_on_ray_with_one_line(tmp_path: Path):
+def test_sigterm_ends_a_run_on_ray_with_one_line(tmp_path: Path) -> None:
     """Ray itself would print a stack and the output of the network, and exit with code 15."""
     process = begin(tmp_path, "ray:workers=1", "tests.system.misfits:make_chatty")
     wait_for(process, lambda: len(files(tmp_path)) >= 1)
@@ -258,7 +258,7 @@ def test_sigterm_ends_a_run_on_ray_with_one_line(tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_a_raylet_that_is_killed_ends_the_run_in_a_sentence_and_loses_nothing(tmp_path: Path):
+def test_a_raylet_that_is_killed_ends_the_run_in_a_sentence_and_loses_nothing(tmp_path: Path) -> None:
     """Ray would end the driver some seconds later without a message; the driver ends first."""
     process = begin(tmp_path, "ray:workers=1")
     wait_for(process, lambda: len(files(tmp_path)) >= 1)
@@ -286,7 +286,7 @@ def _bytes(file: Path) -> bytes:
 # ---------------------------------------------------------------- without a cluster
 
 
-def test_only_the_rows_asked_for_are_sent():
+def test_only_the_rows_asked_for_are_sent() -> None:
     from antiadv.evaluation.runners.ray import _part
 
     whole, ids = antiadv.data.load("cifar10:test"), np.array([3, 7, 900])
@@ -300,7 +300,7 @@ def test_only_the_rows_asked_for_are_sent():
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "head:port"])
 def test_an_address_without_a_cluster_is_refused_before_ray_is_asked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, address: str
-):
+) -> None:
     def asked(*words: object, **more: object) -> None:
         raise AssertionError("Ray itself would take minutes")
 
@@ -314,12 +314,12 @@ def test_an_address_without_a_cluster_is_refused_before_ray_is_asked(
     assert not (tmp_path / "store").exists(), "nothing was started"
 
 
-def test_an_address_that_ray_cannot_read_is_bad_input_too():
+def test_an_address_that_ray_cannot_read_is_bad_input_too() -> None:
     with pytest.raises(BadInput, match=r"at nobody \(Invalid address.*--runner ray"):
         list(parse_runner("ray:nobody")(Work(resources()), JOBS))
 
 
-def test_without_jobs_no_cluster_is_started(monkeypatch: pytest.MonkeyPatch):
+def test_without_jobs_no_cluster_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
     def start(*words: object, **more: object) -> None:
         raise AssertionError("there is nothing to do")
 
@@ -327,14 +327,14 @@ def test_without_jobs_no_cluster_is_started(monkeypatch: pytest.MonkeyPatch):
     assert list(parse_runner("ray")(Work(resources()), [])) == []
 
 
-def test_bad_options():
+def test_bad_options() -> None:
     with pytest.raises(BadSpec, match=r"workers .*found 0"):
         parse_runner("ray:workers=0")
     with pytest.raises(BadInput, match="no Ray cluster"):
         parse_runner("ray:127.0.0.1:1,workers=3")
 
 
-def test_a_missing_ray_names_the_extra(monkeypatch: pytest.MonkeyPatch):
+def test_a_missing_ray_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.delitem(sys.modules, "antiadv.evaluation.runners.ray", raising=False)
     with pytest.raises(MissingExtra, match=r"pip install 'antiadv\[ray\]'"):

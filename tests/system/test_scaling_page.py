@@ -29,19 +29,19 @@ ROWS = {
 
 
 @pytest.mark.parametrize("what", ROWS)
-def test_a_cost_is_that_of_the_stored_run(what: str):
+def test_a_cost_is_that_of_the_stored_run(what: str) -> None:
     (row,) = [line for line in PAGE.splitlines() if what in line and line.endswith(("| passes |", "| bytes |"))]
     shown = row.split(" | ")[1]
     value = ROWS[what]
     assert shown == (f"{value:,.0f}" if value >= 100 else f"{value:.2g}")
 
 
-def test_the_run_is_of_a_million_records():
+def test_the_run_is_of_a_million_records() -> None:
     assert (RUN["records"], RUN["cells"], RUN["shards"], RUN["shard"]) == (1_000_000, 100, 4_000, 250)
     assert "1,000,000 records, in 100 cells and 4,000 shards of 250" in PAGE
 
 
-def test_the_arithmetic_is_right():
+def test_the_arithmetic_is_right() -> None:
     parts = [RUN[k] for k in ("write_a_shard", "receive_a_shard", "wait_for_a_thousand")]
     c, workers, pace = sum(parts), 1000, 200
     said = " + ".join(f"{part:.2g}" for part in parts)

@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
@@ -23,7 +24,7 @@ from antiadv.core.oracle import Oracle
 from antiadv.models import packing
 from antiadv.models.card import read_card
 from antiadv.models.noise import noise_layers
-from antiadv.train import Progress, Settings, loop, parse, train
+from antiadv.train import Progress, Settings, parse, train
 from antiadv.train.card import rounded
 from antiadv.train.hydra import prunable
 from antiadv.train.loop import Diverged, load_weights, with_classes
@@ -213,7 +214,7 @@ def test_a_file_that_is_no_safetensors_is_refused_before_the_training(name: str,
 def test_a_network_is_measured_and_left_as_it_was(measure: Callable[..., object]) -> None:
     """Measuring turns the noise on and off again, and leaves the mode of every module unchanged."""
     net = models.build("preact18:width=4,noise=0.1,first_noise=0.2").train()
-    net.bn.eval()  # type: ignore[operator, union-attr]
+    net.bn.eval()  # type: ignore[union-attr]
     before = [m.training for m in net.modules()]
     x = torch.rand(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     measure(net, x, torch.zeros(4, dtype=torch.int64))
@@ -288,7 +289,7 @@ def test_a_checkpoint_of_a_training_from_another_start_is_refused(tmp_path: Path
 
 def test_the_seconds_of_a_card_are_those_of_all_epochs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = count()
-    monkeypatch.setattr(loop.time, "perf_counter", lambda: float(next(ticks)))
+    monkeypatch.setattr(time, "perf_counter", lambda: float(next(ticks)))
     with pytest.raises(Stop):
         run("standard", tmp_path / "x.safetensors", stop_after=2)
     assert run("standard", tmp_path / "x.safetensors").seconds == 4.0

@@ -72,7 +72,8 @@ def test_mart_in_full() -> None:
 def slopes(text: str) -> tuple[Tensor, Tensor]:
     """Return the gradients of a loss with respect to the logits at x and at z."""
     s, r = (scores.clone().requires_grad_() for scores in (S, R))
-    return torch.autograd.grad(parse(text).loss(Table(X, s, r), X, Z, Y).value.sum(), (s, r))
+    at_x, at_z = torch.autograd.grad(parse(text).loss(Table(X, s, r), X, Z, Y).value.sum(), (s, r))
+    return at_x, at_z
 
 
 def test_trades_teaches_by_both_sides_of_the_divergence() -> None:

@@ -1,6 +1,7 @@
-"""Old names of arguments, accepted with a warning for one release.
+"""Old names of arguments and methods, accepted with a warning for one release.
 
-@renamed(world="resources")     `world=…` is passed on as `resources=…`
+@renamed(world="resources")                  `world=…` is passed on as `resources=…`
+beside = renamed_method("on_own_model")      `.beside(…)` calls `.on_own_model(…)`
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -33,3 +34,13 @@ def renamed(**names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
         return call
 
     return decorate
+
+
+def renamed_method(new: str) -> Callable[..., Any]:
+    """The old name of a method: `old = renamed_method("new")` in the body of its class."""
+
+    def call(self: object, *args: Any, **named: Any) -> Any:
+        warnings.warn(f"this method is now called {new}; the old name goes in 0.3.", DeprecationWarning, stacklevel=2)
+        return getattr(self, new)(*args, **named)
+
+    return call

@@ -1,7 +1,7 @@
 """Atomic writes: a file is complete or absent. It is written under another name and then renamed.
 
-    with beside(path) as part:      write to `part`; at the end it becomes `path`. After a failure nothing is left of it
-    sweep(folder)                   remove the parts that killed writers left
+    with atomic_write(path) as part:    write to `part`; at the end it becomes `path`. After a failure nothing is left
+    sweep(folder)                       remove the parts that killed writers left
 
 The name of a part says which process writes it. So the next writer in the same folder can see that the process is gone,
 and removes the part.
@@ -25,7 +25,7 @@ ABANDONED_AFTER_SECONDS = 3600.0  # no writer needs that long
 
 
 @contextlib.contextmanager
-def beside(path: Path) -> Iterator[Path]:
+def atomic_write(path: Path) -> Iterator[Path]:
     """Write to the yielded path; at the end it is renamed to `path`. Makes missing folders."""
     path.parent.mkdir(parents=True, exist_ok=True)
     sweep(path.parent)

@@ -34,6 +34,7 @@ import torch
 from torch import Tensor, nn
 
 from antiadv.core.confirm import Confirmation
+from antiadv.core.deprecated import renamed_method
 from antiadv.core.draws import Draws
 from antiadv.core.engine import Eager, Engine
 from antiadv.core.errors import AccessDenied
@@ -187,7 +188,7 @@ class Oracle:
         self._need(Access.INTERNALS)
         return self._model
 
-    def beside(self, model: nn.Module) -> Oracle:
+    def on_own_model(self, model: nn.Module) -> Oracle:
         """An oracle on a model that the attacker owns, such as the base of an opened defence.
 
         Its passes are counted, and its queries are not charged. A randomised model gets other random numbers than the
@@ -200,6 +201,8 @@ class Oracle:
         other = Oracle(model, free, ledger, self._engine, watch=self._watch, draws=draws)
         other._attacked = self
         return other
+
+    beside = renamed_method("on_own_model")
 
     def fooled(self, s: Tensor, y: Tensor) -> Tensor:
         """Whether these scores, or labels, are a success for the attacker. NaN and infinity never are."""
@@ -342,5 +345,5 @@ class OracleWrapper(Oracle):
     def open(self) -> nn.Module:
         return self.inner.open()
 
-    def beside(self, model: nn.Module) -> Oracle:
-        return self.inner.beside(model)
+    def on_own_model(self, model: nn.Module) -> Oracle:
+        return self.inner.on_own_model(model)

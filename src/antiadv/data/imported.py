@@ -19,7 +19,7 @@ from typing import Any, BinaryIO  # Any: values of a JSON file
 import numpy as np
 
 from antiadv.core.errors import BadInput, reason
-from antiadv.core.files import beside
+from antiadv.core.files import atomic_write
 from antiadv.data.dataset import Bytes, Ints, Mapped, Pixels, digest
 
 FORMAT = 1
@@ -71,7 +71,7 @@ def write_card(
 def write_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """Write a temporary file, then rename it, so that the file is complete or absent."""
     try:
-        with beside(path) as part, part.open("wb") as file:
+        with atomic_write(path) as part, part.open("wb") as file:
             write(file)
     except OSError as error:
         raise BadInput(f"{path} cannot be written: {error.strerror or error}; choose another data directory") from error

@@ -18,7 +18,7 @@ from typing import Any  # values of a JSON file
 
 from antiadv.core.bounds import WHOLE, read_text
 from antiadv.core.errors import BadInput, reason
-from antiadv.core.files import beside
+from antiadv.core.files import atomic_write
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Card:
 def write_card(card: Card, path: Path) -> None:
     """Write a card, one line for each entry."""
     lines = [f" {json.dumps(key)}: {json.dumps(value, separators=(',', ':'))}" for key, value in _flat(card).items()]
-    with beside(path) as part:
+    with atomic_write(path) as part:
         part.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 

@@ -16,7 +16,7 @@ import re
 from pathlib import Path
 
 from antiadv.core.errors import BadInput
-from antiadv.core.files import beside
+from antiadv.core.files import atomic_write
 from antiadv.reporting.document import Document
 from antiadv.reporting.figures import alone, draw
 from antiadv.reporting.render.csv import table_as_csv
@@ -73,6 +73,6 @@ def files(document: Document) -> dict[str, bytes]:
 
 
 def _put(path: Path, content: bytes) -> Path:
-    with beside(path) as part:
+    with atomic_write(path) as part:
         part.write_bytes(content)
     return path

@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from antiadv.core.errors import BadInput
-from antiadv.core.files import beside
+from antiadv.core.files import atomic_write
 
 FORMAT = 1
 Facts = dict[str, Any]
@@ -28,7 +28,7 @@ def write(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -
     """Write tensors and facts (JSON values) to one file."""
     copies = {name: t.detach().to("cpu", copy=True).contiguous() for name, t in tensors.items()}
     try:
-        with beside(path) as part:
+        with atomic_write(path) as part:
             save_file(copies, part, {"antiadv": json.dumps({"format": FORMAT, **facts})})
             part.chmod(0o644)  # safetensors makes the file private
     except OSError as error:

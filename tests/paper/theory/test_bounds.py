@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from fractions import Fraction
+from typing import Any
 
 import pytest
 import sympy
@@ -90,8 +92,8 @@ def test_derivatives_by_algebra() -> None:
             assert theorem_1.derivative(at, box) == pytest.approx(true, rel=1e-11)
             assert theorem_1.printed_derivative(at, box) == pytest.approx(true / box.step**2, rel=1e-11)
         for share in (0.2, 1.0, 1.7):
-            box = WhiteBox(1.0, 1.0, share, beyond=True)
-            assert theorem_3.derivative(at, box) == pytest.approx(gradient_slope(at, share), rel=1e-11)
+            ascent = WhiteBox(1.0, 1.0, share, beyond=True)
+            assert theorem_3.derivative(at, ascent) == pytest.approx(gradient_slope(at, share), rel=1e-11)
 
 
 # ---------------------------------------------------------------- laws
@@ -110,11 +112,15 @@ def test_the_derivative_agrees_with_differences(box: BlackBox, c: float) -> None
 def test_on_the_proved_range_the_factors_fall_to_one(box: BlackBox, share: float, pair: tuple[float, float]) -> None:
     low, high = sorted(pair)
     ascent = WhiteBox(1.0, 1.0, share)
-    for factor, setting in ((theorem_1.factor, box), (theorem_3.factor, ascent)):
-        assert factor(1.0, setting) == pytest.approx(1, rel=1e-12)
-        assert factor(high, setting) >= 1 - 1e-12
+    factors: tuple[Callable[[float], float], ...] = (
+        lambda c: theorem_1.factor(c, box),
+        lambda c: theorem_3.factor(c, ascent),
+    )
+    for factor in factors:
+        assert factor(1.0) == pytest.approx(1, rel=1e-12)
+        assert factor(high) >= 1 - 1e-12
         if high - low > 1e-6 and high < 0.999:
-            assert factor(low, setting) > factor(high, setting)
+            assert factor(low) > factor(high)
     assert theorem_1.derivative(low, box) < 0
     assert theorem_1.below_one(box) is None
     assert theorem_3.below_one(ascent) is None
@@ -159,8 +165,12 @@ def test_past_the_range_the_factor_is_below_one_just_where_said(box: BlackBox, s
         assert high == 1
         if abs(c - low) > 1e-6:
             assert (theorem.factor(c, setting) < 1) == (c > low)
-    assert theorem_1.below_one(box)[0] == pytest.approx(2 * box.limit / box.step - 1)
-    assert theorem_3.below_one(ascent)[0] == pytest.approx(2 / share - 1)
+    for found, low in (
+        (theorem_1.below_one(box), 2 * box.limit / box.step - 1),
+        (theorem_3.below_one(ascent), 2 / share - 1),
+    ):
+        assert found is not None
+        assert found[0] == pytest.approx(low)
 
 
 @settings(max_examples=60, deadline=None)
@@ -258,7 +268,7 @@ def test_flat_is_locally_monotone_and_a_bowl_is_not() -> None:
         ({"step": 2 * BOX.limit, "beyond": True}, r"2ρ/\(nL\)"),
     ],
 )
-def test_what_corollary_1_does_not_assume_is_refused(change: dict[str, float], expected: str) -> None:
+def test_what_corollary_1_does_not_assume_is_refused(change: dict[str, Any], expected: str) -> None:
     with pytest.raises(BadInput, match=expected):
         dataclasses.replace(BOX, **change)
 
@@ -288,7 +298,11 @@ def test_what_theorem_2_does_not_assume_is_refused(share: float) -> None:
 
 @pytest.mark.parametrize("c", [1.01, math.inf, math.nan, -math.inf])
 def test_no_c_above_one(c: float) -> None:
-    for call in (lambda: theorem_1.factor(c, BOX), lambda: theorem_3.factor(c, white_box.BOX)):
+    calls: tuple[Callable[[], object], ...] = (
+        lambda: theorem_1.factor(c, BOX),
+        lambda: theorem_3.factor(c, white_box.BOX),
+    )
+    for call in calls:
         with pytest.raises(BadInput, match="c must be"):
             call()
 
@@ -304,7 +318,11 @@ def test_no_derivative_outside(c: float) -> None:
 
 @pytest.mark.parametrize("gap", [-0.1, math.inf, math.nan])
 def test_a_gap_is_at_least_zero(gap: float) -> None:
-    for call in (lambda: corollary_1.enough(gap, BOX), lambda: theorem_2.enough(gap, white_box.BOX)):
+    calls: tuple[Callable[[], object], ...] = (
+        lambda: corollary_1.enough(gap, BOX),
+        lambda: theorem_2.enough(gap, white_box.BOX),
+    )
+    for call in calls:
         with pytest.raises(BadInput, match=r"L\(x⁰\)"):
             call()
     assert corollary_1.enough(0.0, BOX) == theorem_2.enough(0.0, white_box.BOX) == 0

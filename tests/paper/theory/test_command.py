@@ -41,7 +41,9 @@ def test_the_figure_as_png_and_svg(capsys: pytest.CaptureFixture[str], tmp_path:
     assert str(png) in out.splitlines()[-1]
     with Image.open(png) as image:
         assert image.size == (1350, 600)
-        assert len(image.convert("RGB").getcolors(1 << 20)) > 50
+        colours = image.convert("RGB").getcolors(1 << 20)
+        assert colours is not None
+        assert len(colours) > 50
     assert json.loads(run(capsys, "--out", svg, "--json")[1])["figure"] == str(svg)
     text = svg.read_text()
     for words in ("G(c)", "γ added to the iterate", "γ in each query only", "Theorem 1", "Theorem 3"):

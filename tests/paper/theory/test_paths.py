@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import pytest
 import scipy.stats
@@ -84,7 +85,8 @@ def test_the_librarys_simba_is_the_proposition_array_for_array(steps: int) -> No
     x, model, step = images(), Waves(), 0.01
 
     def loss(z: Tensor) -> Tensor:
-        return -model(z.reshape(-1, N)).log_softmax(1)[:, 0].view(z.shape[:-1])
+        s: Tensor = -model(z.reshape(-1, N)).log_softmax(1)[:, 0].view(z.shape[:-1])
+        return s
 
     z, spent = attacked(model, x, steps, step)
     for i in range(len(x)):
@@ -136,7 +138,7 @@ def test_picks_are_binomial(n: int, k: int) -> None:
 
 @pytest.mark.parametrize("rule", [proof_step, system_step])
 @pytest.mark.parametrize("land", [Sigmoids(), Hill(), Valley()], ids=str)
-def test_expectations_are_averages_over_all_orders(rule: object, land: Landscape) -> None:
+def test_expectations_are_averages_over_all_orders(rule: Callable[..., Tensor], land: Landscape) -> None:
     """Every order of 5 draws from 3 coordinates, walked in three dimensions: 243 paths."""
     n, k, start, step, c = 3, 5, 0.4, 0.3, 0.5
     eye = torch.eye(n, dtype=torch.float64)

@@ -57,5 +57,5 @@ class BPDA(Wrapped):
     edition: ClassVar[int] = 1
 
     def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
-        guide = oracle.beside(base_of(oracle.open()))
+        guide = oracle.on_own_model(base_of(oracle.open()))
         return self.attack(Guided(oracle, guide), x, y, ball, draws)

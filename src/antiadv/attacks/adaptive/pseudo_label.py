@@ -47,7 +47,7 @@ class PseudoLabel:
         return 0  # it never asks the defence
 
     def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
-        live = Survivors(oracle.beside(base_of(oracle.open())), x, y, draws)
+        live = Survivors(oracle.on_own_model(base_of(oracle.open())), x, y, draws)
         for restart in range(self.restarts):
             if not len(live):
                 break

@@ -47,5 +47,5 @@ class Smooth(Wrapped):
     def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
         g = oracle.open()
         surrogate = g.surrogate(self.kappa) if isinstance(g, Defence) else g
-        guided = oracle if surrogate is g else Guided(oracle, oracle.beside(surrogate))
+        guided = oracle if surrogate is g else Guided(oracle, oracle.on_own_model(surrogate))
         return self.attack(guided, x, y, ball, draws)

@@ -38,4 +38,4 @@ class Transfer(Wrapped):
         return 0  # it never asks the defence
 
     def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
-        return self.attack(oracle.beside(base_of(oracle.open())), x, y, ball, draws)
+        return self.attack(oracle.on_own_model(base_of(oracle.open())), x, y, ball, draws)

@@ -10,7 +10,7 @@ from typing import Any
 
 from antiadv.core.bounds import TEXT
 from antiadv.core.errors import AntiadvError, StoreMismatch, reason
-from antiadv.core.files import beside
+from antiadv.core.files import atomic_write
 from antiadv.evaluation.cell import FORMAT
 
 
@@ -45,7 +45,7 @@ def _unreadable(path: Path, error: OSError) -> StoreMismatch:
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Write a temporary file, flush it to disk and rename it: a reader sees the complete file or none."""
-    with beside(path) as part, open(part, "xb") as file:
+    with atomic_write(path) as part, open(part, "xb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
