@@ -46,6 +46,8 @@ There are also:
 
 - [precision/](precision): {precision} more cells, which repeat a search in another precision. Shown in
   [docs/precision.md](../docs/precision.md).
+- [gate/](gate): {gate} more cells, of the gated layer, and its cost on clean images. Shown in
+  [docs/gate.md](../docs/gate.md).
 - [parity/](parity): {parity} comparisons of our attacks with other implementations, in strength and queries. Shown in
   [docs/parity.md](../docs/parity.md).
 - [bench/](bench): {bench} measurements of speed. Shown in [docs/benchmarks.md](../docs/benchmarks.md) and
@@ -66,6 +68,7 @@ def page() -> str:
         sections[OTHERS if first is None else _titles()[first]].append(row)
     counts = {
         "precision": len(antiadv.Store(RESULTS / "precision").cells()),
+        "gate": len(antiadv.Store(RESULTS / "gate").cells()) if (RESULTS / "gate").is_dir() else 0,
         "parity": len(list((RESULTS / "parity").glob("*.json"))),
         "bench": len(list((RESULTS / "bench").glob("*.json"))),
     }

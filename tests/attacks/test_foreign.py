@@ -141,7 +141,7 @@ def test_what_is_missing_is_named(text: str) -> None:
 
 def test_texts_read_back() -> None:
     text = "foolbox:attack=L2PGD,options=(steps=40+rel_stepsize=0.1)"
-    assert antiadv.core.spec.text(attacks.parse(text)) == text  # type: ignore[attr-defined]
+    assert antiadv.core.spec.text(attacks.parse(text)) == text
     with pytest.raises(BadSpec):
         arguments("steps")
 
