@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from antiadv.evaluation import Cell, Outcome, Resources, Store, attack, evaluate, make_cell
     from antiadv.reporting import report
     from antiadv.reporting.trial import verdict
+    from antiadv.serving.export import export
 
 __all__ = [
     "L2",
@@ -42,6 +43,7 @@ __all__ = [
     "data",
     "errors",
     "evaluate",
+    "export",
     "make_cell",
     "models",
     "report",
@@ -66,6 +68,7 @@ _HOMES = {
     "Threat": "antiadv.core.threat",
     "attack": "antiadv.evaluation",
     "evaluate": "antiadv.evaluation",
+    "export": "antiadv.serving.export",
     "make_cell": "antiadv.evaluation",
     "report": "antiadv.reporting",
     "verdict": "antiadv.reporting.trial",
