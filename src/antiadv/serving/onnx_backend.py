@@ -13,6 +13,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+import numpy as np
+
 from antiadv.core.errors import BadInput, MissingExtra, reason
 from antiadv.serving.backend import Answer, Images
 
@@ -47,8 +49,12 @@ class OnnxBackend:
         runtime = package("onnxruntime")
         self._session = _session(runtime, content, threads, provider)
         self._outputs = _outputs(self._session, shape, classes)
+        none = np.zeros((0, classes), np.float32)
+        self._nothing = Answer(none, none if len(self._outputs) > 1 else None)
 
     def run(self, images: Images) -> Answer:
+        if len(images) == 0:
+            return self._nothing
         found = self._session.run(self._outputs, {"images": images})
         return Answer(found[0], found[1] if len(found) > 1 else None)
 

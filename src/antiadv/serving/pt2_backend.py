@@ -38,6 +38,8 @@ class Pt2Backend:
         return torch.export.load(path).module()
 
     def run(self, images: Images) -> Answer:
+        if len(images) == 0:
+            return Answer(np.zeros((0, self.classes), np.float32))
         if self.threads is not None and torch.get_num_threads() != self.threads:
             torch.set_num_threads(self.threads)
         with torch.no_grad():
