@@ -145,10 +145,10 @@ def test_backward_operators_agree_with_torch() -> None:
         (2, 2, 0, False, True, None), (3, 2, 1, True, True, None), (3, 2, 1, True, False, None),
         (3, 1, 1, False, False, None), (4, 3, 1, False, True, 5),
     ]:  # fmt: skip
-        rest = ([kernel] * 2, [stride] * 2, [padding] * 2, ceil, include, divisor)
-        g = torch.rand_like(aten.avg_pool2d(x, *rest))
-        found = table[aten.avg_pool2d_backward.default](g, x, *rest)
-        torch.testing.assert_close(found, aten.avg_pool2d_backward(g, x, *rest))
+        how = ([kernel] * 2, [stride] * 2, [padding] * 2, ceil, include, divisor)
+        g = torch.rand_like(aten.avg_pool2d(x, *how))
+        found = table[aten.avg_pool2d_backward.default](g, x, *how)
+        torch.testing.assert_close(found, aten.avg_pool2d_backward(g, x, *how))
     for size in ([1, 1], [2, 3], [5, 11], [16, 12]):
         want = aten._adaptive_avg_pool2d(x, size)
         torch.testing.assert_close(table[aten._adaptive_avg_pool2d.default](x, size), want)
