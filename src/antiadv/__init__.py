@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from antiadv.models.wrap import wrap
     from antiadv.reporting import report
     from antiadv.reporting.trial import verdict
+    from antiadv.serving.export import export
 
 __all__ = [
     "L2",
@@ -43,6 +44,7 @@ __all__ = [
     "data",
     "errors",
     "evaluate",
+    "export",
     "make_cell",
     "models",
     "report",
@@ -68,6 +70,7 @@ _HOMES = {
     "Threat": "antiadv.core.threat",
     "attack": "antiadv.evaluation",
     "evaluate": "antiadv.evaluation",
+    "export": "antiadv.serving.export",
     "make_cell": "antiadv.evaluation",
     "report": "antiadv.reporting",
     "verdict": "antiadv.reporting.trial",

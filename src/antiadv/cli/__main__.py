@@ -2,7 +2,7 @@
 
 Commands import torch and the library when they run, so that help and version are quick.
 
-antiadv demo | check | attack | evaluate | report | reproduce | verdict | theory | train | data import | list
+antiadv demo | check | attack | evaluate | report | reproduce | verdict | theory | train | export | data import | list
 """
 
 from __future__ import annotations
@@ -22,7 +22,21 @@ import typer
 
 import antiadv
 from antiadv import __version__
-from antiadv.cli import attack, catalogue, check, data, demo, evaluate, report, reproduce, start, theory, train, verdict
+from antiadv.cli import (
+    attack,
+    catalogue,
+    check,
+    data,
+    demo,
+    evaluate,
+    export,
+    report,
+    reproduce,
+    start,
+    theory,
+    train,
+    verdict,
+)
 from antiadv.cli.start import ENDED, STOPPED
 from antiadv.core.errors import AntiadvError
 from antiadv.core.printable import printable
@@ -45,6 +59,7 @@ VERBS = {
     "verdict": verdict,
     "theory": theory,
     "train": train,
+    "export": export,
     "list": catalogue,
 }
 for _name, _verb in VERBS.items():

@@ -8,6 +8,8 @@ A new version of torch may change any of these without notice. What is used, and
     torch._dynamo, torch._functorch          engine/optimise.py, engine/switches.py: only where a network is compiled
     nn.Module._modules, ._parameters         engine/optimise.py, engine/rewrites
     nn.Conv2d._conv_forward                  engine/rewrites
+    torch._decomp, torch._inductor           serving/gradients.py, serving/export.py, serving/pt2_backend.py
+    make_fx(_allow_non_fake_inputs=…)        serving/export.py
 
 `torch._foreach_*` in `train/step.py` is private in name only: the documentation of torch lists these functions.
 """
@@ -94,3 +96,42 @@ def plain_conv(m: nn.Conv2d, x: Tensor, weight: Tensor, bias: Tensor | None) -> 
     """The convolution of torch's own class."""
     y: Tensor = nn.Conv2d._conv_forward(m, x, weight, bias)
     return y
+
+
+def decompositions() -> dict[Any, Callable[..., Any]]:
+    """The operators that torch can write as simpler ones."""
+    from torch._decomp import decomposition_table
+
+    return dict(decomposition_table)
+
+
+def trace(m: nn.Module, x: Tensor, table: dict[Any, Callable[..., Any]]) -> nn.Module:
+    """The operators that this module runs, gradients included, for any number of images like these."""
+    from torch._dispatch.python import enable_python_dispatcher
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.proxy_tensor import make_fx
+    from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+
+    # only the number of images is a symbol: with all sizes as symbols, a trace takes several times as long
+    sizes: list[Any] = [DimDynamic.DYNAMIC, *[DimDynamic.STATIC] * (x.ndim - 1)]
+    mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+    fake = mode.from_tensor(x, symbolic_context=StatelessSymbolicContext(dynamic_sizes=sizes))
+    with enable_python_dispatcher():  # some operators compute symbolic sizes in Python only, such as padding
+        made = make_fx(m, tracing_mode="fake", decomposition_table=table, _allow_non_fake_inputs=True)(fake)
+    made.graph.eliminate_dead_code()
+    made.recompile()
+    return made
+
+
+def compile_ahead(program: Any, path: str) -> None:
+    """Compile an exported program to a package of native code. Needs a C++ compiler, and takes minutes."""
+    from torch._inductor import aoti_compile_and_package
+
+    aoti_compile_and_package(program, package_path=path)
+
+
+def load_compiled(path: str) -> Callable[..., Any]:
+    """Load a package of native code, which is code of whoever made it."""
+    from torch._inductor import aoti_load_package
+
+    return aoti_load_package(path)

@@ -1,0 +1,70 @@
+"""`antiadv export`: write a defended network to a file for ONNX Runtime or PyTorch, with its card, in one folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from antiadv.cli import options, show
+from antiadv.core.errors import BadInput
+
+CHECKED = 256  # images by default
+LONGEST_VERDICT = 2**16  # characters
+
+
+def command(
+    out: Annotated[Path, typer.Option("--out", help="Folder for the bundle; it must not exist yet.")],
+    model: options.Model = "compact:trades",
+    defence: options.Defence = "anti_adversary",
+    data: options.Data = "cifar10",
+    format: Annotated[
+        str, typer.Option("--format", help="onnx, pt2 (PyTorch), or aoti (native code; takes minutes).")
+    ] = "onnx",
+    images: Annotated[
+        int, typer.Option("--images", min=2, help="Images on which the file is compared with PyTorch.")
+    ] = CHECKED,
+    verdict: Annotated[
+        Path | None, typer.Option("--verdict", help="Text file to keep in the card, such as the output of verdict.")
+    ] = None,
+    json: options.Json = False,
+    debug: options.Debug = False,
+) -> None:
+    """Export a network with its defence, compare the file with PyTorch, and write both with a card as a bundle."""
+    from antiadv import models
+    from antiadv.evaluation import Resources
+    from antiadv.serving.export import export
+
+    said = None if verdict is None else _read(verdict)
+    resources = Resources("cpu")
+    dataset = resources.data(data)
+    made = export(
+        resources.defended(model, defence),
+        dataset.images(dataset.ids[:images]),
+        out,
+        format,
+        name=models.label(model),
+        class_names=dataset.classes,
+        verdict=said,
+    )
+    if json:
+        show.print_json({"bundle": str(out), **made.card})
+        return
+    check = made.card["check"]
+    show.out().print(
+        f"{made.card['model']} with {made.card['defence']} is in {out}, as {format}. It costs {made.card['cost']}.\n"
+        f"Compared with PyTorch on {check['images']} images: {check['same_labels']} labels are equal, the largest "
+        f"difference of a score is {check['largest_difference']:.1e}, {check['far']} samples differ by more than 0.001."
+    )
+
+
+def _read(path: Path) -> str:
+    try:
+        with path.open() as file:
+            text = file.read(LONGEST_VERDICT + 1)
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path} cannot be read as text; give a text file.") from error
+    if len(text) > LONGEST_VERDICT:
+        raise BadInput(f"a verdict has at most {LONGEST_VERDICT:,} characters; {path} has more. Shorten it.")
+    return text

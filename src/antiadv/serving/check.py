@@ -1,0 +1,104 @@
+"""The check of an exported file: its answers against those of the network in PyTorch.
+
+    compare(backend, model, images)  →  Check; raises BadInput if the file gives other answers
+
+Engines round differently. Where a gradient is nearly zero its sign may differ, and then the layer takes another step at
+that pixel. So equal bits are not asked for. Asked are: finite scores of the right shape, the same labels except at near
+ties, and next to no sample whose scores differ by more than `FAR`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from antiadv.core.defence import base_of
+from antiadv.core.errors import BadInput
+from antiadv.serving.backend import Backend
+
+FAR = 1e-3  # difference of scores
+TIE = 1e-2  # a margin below this share of the largest minus the smallest score is a near tie
+FEW = 0.01  # share of samples that may be far
+LARGEST_BATCH = 64
+
+
+@dataclass(frozen=True)
+class Check:
+    """`far` samples differ by more than `FAR`; `batches` are the sizes of the requests."""
+
+    images: int
+    same_labels: int
+    largest_difference: float
+    far: int
+    batches: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return (
+            f"{self.same_labels} of {self.images} labels are equal, the largest difference of a score is "
+            f"{self.largest_difference:.1e}, and {self.far} samples differ by more than {FAR:g}"
+        )
+
+    def json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+def compare(backend: Backend, model: nn.Module, images: Tensor) -> Check:
+    """Ask both about these images: the first alone, then in batches."""
+    parts = _split(len(images))
+    asked = list(images.split(parts))
+    with torch.no_grad():
+        want = torch.cat([model(part).float() for part in asked])
+        bare = torch.cat([base_of(model)(part.clone()).float() for part in asked])
+    answers = [backend.run(np.ascontiguousarray(part.numpy())) for part in asked]
+    found = _joined([answer.scores for answer in answers], want, "scores")
+    check = _compared(found, want, tuple(sorted(set(parts))))
+    base = [answer.base_scores for answer in answers if answer.base_scores is not None]
+    if base:
+        off = (_joined(base, bare, "base_scores") - bare).abs().max().item()
+        if off > FAR:
+            raise BadInput(
+                f"the exported file must give the scores of the bare network too; they differ by up to {off:.2g}. "
+                "Nothing was kept."
+            )
+    return check
+
+
+def _split(n: int) -> list[int]:
+    """1, then 1, 2, 4 … up to the largest batch."""
+    parts, size, left = [1], 1, n - 1
+    while left > 0:
+        parts.append(min(size, left))
+        left -= parts[-1]
+        size = min(2 * size, LARGEST_BATCH)
+    return parts
+
+
+def _joined(parts: list[Any], want: Tensor, name: str) -> Tensor:
+    plain = all(type(part) is np.ndarray and part.dtype == np.float32 and part.ndim == 2 for part in parts)
+    found = torch.from_numpy(np.concatenate(parts)) if plain else None
+    if found is None or found.shape != want.shape or not torch.isfinite(found).all():
+        what = "NaN or infinity" if found is not None and found.shape == want.shape else "another shape or type"
+        raise BadInput(
+            f"the exported file must give finite {name} of shape {tuple(want.shape)}; found {what}. Nothing was kept."
+        )
+    return found
+
+
+def _compared(found: Tensor, want: Tensor, batches: tuple[int, ...]) -> Check:
+    off = (found - want).abs().amax(1)
+    same = found.argmax(1) == want.argmax(1)
+    top = want.topk(2, 1).values
+    clear = (top[:, 0] - top[:, 1]) > TIE * (want.amax(1) - want.amin(1))
+    far = int((off > FAR).sum())
+    check = Check(len(want), int(same.sum()), off.max().item(), far, batches)
+    if (clear & ~same).any() or far > max(1, FEW * len(want)):
+        raise BadInput(
+            f"the exported file must answer as the network does, but {check}. Nothing was kept; use another format, "
+            "or report this network."
+        )
+    return check

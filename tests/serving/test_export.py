@@ -1,0 +1,266 @@
+"""Export: the traced form equals the defence, and an exported file answers as the classifier does, or is not kept."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import antiadv
+from antiadv.cli.__main__ import main
+from antiadv.core.errors import BadInput, MissingExtra
+from antiadv.defences import wrap
+from antiadv.serving import export as exporting
+from antiadv.serving.backend import Answer, Images
+from antiadv.serving.bundle import open_bundle
+from antiadv.serving.check import compare
+from antiadv.serving.gradients import onnx_table
+from antiadv.serving.trace import traceable
+from tests.serving.networks import Counting, images, network
+from tests.toys import small_net
+
+TEXTS = (
+    "none",
+    "anti_adversary:steps=0",
+    "anti_adversary:steps=1,step_size=0.05",
+    "anti_adversary:steps=3,step_size=0.1+0.02+0.3,clip=true",
+    "rounded_scores:digits=0",
+    "rounded_scores:digits=3",
+)
+LAYER = "anti_adversary:steps=2,step_size=0.05"
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_the_traceable_form_is_the_defence_bit_for_bit(text: str) -> None:
+    net, x = small_net(), images()
+    defended = wrap(text, net)
+    with torch.no_grad():
+        found, want, bare = traceable(defended)(x), defended(x), net(x)
+    assert torch.equal(found[0], want)
+    assert len(found) == (1 if text == "none" else 2)
+    assert torch.equal(found[-1], bare)
+
+
+def test_nested_defences_are_traced_and_give_the_scores_of_the_bare_network() -> None:
+    net, x = small_net(), images()
+    nested = wrap("rounded_scores:digits=1", wrap(LAYER, wrap(LAYER, net)))
+    with torch.no_grad():
+        found = traceable(nested)(x)
+        assert torch.equal(found[0], nested(x))
+        assert torch.equal(found[1], net(x))
+
+
+def test_a_gate_keeps_the_first_answer_where_the_network_is_sure() -> None:
+    net, x = small_net(), images()
+    with torch.no_grad():
+        bare = net(x)
+        confidence = bare.softmax(1).amax(1)
+        layer = wrap(LAYER, net)
+        full = layer(x)
+        gate = confidence.median().item()
+        object.__setattr__(layer, "gate", gate)
+        found = traceable(layer)(x)[0]
+    sure = confidence > gate
+    assert 0 < sure.sum() < len(x)
+    assert torch.equal(found[sure], bare[sure])
+    assert torch.equal(found[~sure], full[~sure])
+
+
+@pytest.mark.parametrize("text", ["small_noise", "resize_pad"])
+def test_a_randomised_defence_is_refused(text: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=text):
+        antiadv.export(wrap(text, network("pools")), images(), tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+# ---------------------------------------------------------------- ONNX
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("pools", "anti_adversary:steps=1,step_size=0.05"),
+        ("norms", "anti_adversary:steps=2,step_size=0.05+0.01+0.1,clip=true"),
+        ("attention", "anti_adversary:steps=1,step_size=0.05"),
+    ],
+)
+def test_an_onnx_file_answers_as_the_layer_for_any_number_of_images(kind: str, text: str, tmp_path: Path) -> None:
+    net, x = network(kind), images(20)
+    layer = wrap(text, net)
+    before = {name: (p.clone(), p.requires_grad) for name, p in net.named_parameters()}
+    made = antiadv.export(layer, x, tmp_path / "out", class_names=list("abcde"))
+    assert made.card["check"]["same_labels"] == made.card["check"]["images"] == 20
+    assert made.card["check"]["largest_difference"] < 1e-4
+    assert {1, 2, 4} <= set(made.card["check"]["batches"])
+    assert (made.shape, made.classes, made.class_names) == ((3, 16, 16), 5, tuple("abcde"))
+    for name, p in net.named_parameters():  # the network itself is left alone
+        assert torch.equal(p, before[name][0])
+        assert p.requires_grad == before[name][1]
+    backend = open_bundle(tmp_path / "out").backend(threads=1)
+    with torch.no_grad():
+        want, bare = layer(x), net(x)
+    for n in (1, 3, 20, 0):
+        answer = backend.run(x[:n].numpy())
+        assert answer.base_scores is not None
+        np.testing.assert_allclose(answer.scores, want[:n].numpy(), atol=1e-4)
+        np.testing.assert_allclose(answer.base_scores, bare[:n].numpy(), atol=1e-4)
+
+
+def test_the_command_exports_a_network_of_the_zoo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "bundle"
+    said = tmp_path / "verdict.txt"
+    said.write_text("The layer adds nothing here.")
+    words = ["export", "--model", "compact:trades", "--defence", "rounded_scores", "--images", "24", "--out", str(out)]
+    assert main([*words, "--verdict", str(said)]) == 0
+    assert "24 labels are equal" in " ".join(capsys.readouterr().out.split())
+    bundle = open_bundle(out)
+    assert bundle.card["model"] == "compact:trades"
+    assert bundle.card["defence"] == "rounded_scores:digits=2@1"
+    assert bundle.card["verdict"] == "The layer adds nothing here."
+    assert bundle.class_names[:2] == ("airplane", "automobile")
+    assert bundle.card["weights"] == antiadv.models.digest(antiadv.models.load("compact:trades"))
+    assert main(words) == 2  # the folder exists
+    assert "exists already" in capsys.readouterr().err
+
+
+def test_backward_operators_agree_with_torch() -> None:
+    """All kinds of stride, padding, dilation, groups and windows, each against the operator of torch."""
+    table, aten = onnx_table(), torch.ops.aten
+    draw = torch.Generator().manual_seed(0)
+    x = torch.rand(2, 8, 13, 11, generator=draw)
+    for kernel, stride, padding, dilation, groups in [
+        (3, 1, 1, 1, 1), (3, 1, 0, 2, 4), (1, 1, 1, 1, 1), (3, 2, 1, 1, 2), (5, 3, 2, 1, 1), (2, 2, 0, 1, 8),
+    ]:  # fmt: skip
+        w = torch.rand(8, 8 // groups, kernel, kernel, generator=draw)
+        sizes = [stride] * 2, [padding] * 2, [dilation] * 2
+        g = torch.rand_like(torch.conv2d(x, w, None, *sizes, groups))
+        rest = (None, *sizes, False, [0, 0], groups, [True, False, False])
+        found = table[aten.convolution_backward.default](g, x, w, *rest)[0]
+        torch.testing.assert_close(found, aten.convolution_backward(g, x, w, *rest)[0])
+    for kernel, stride, padding, ceil, include, divisor in [
+        (2, 2, 0, False, True, None), (3, 2, 1, True, True, None), (3, 2, 1, True, False, None),
+        (3, 1, 1, False, False, None), (4, 3, 1, False, True, 5),
+    ]:  # fmt: skip
+        how = ([kernel] * 2, [stride] * 2, [padding] * 2, ceil, include, divisor)
+        g = torch.rand_like(aten.avg_pool2d(x, *how))
+        found = table[aten.avg_pool2d_backward.default](g, x, *how)
+        torch.testing.assert_close(found, aten.avg_pool2d_backward(g, x, *how))
+    for size in ([1, 1], [2, 3], [5, 11], [16, 12]):
+        want = aten._adaptive_avg_pool2d(x, size)
+        torch.testing.assert_close(table[aten._adaptive_avg_pool2d.default](x, size), want)
+        g = torch.rand_like(want)
+        found = table[aten._adaptive_avg_pool2d_backward.default](g, x)
+        torch.testing.assert_close(found, aten._adaptive_avg_pool2d_backward(g, x))
+
+
+def test_an_operator_without_onnx_form_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"adaptive_max_pool2d_backward"):
+        antiadv.export(wrap("anti_adversary:steps=1", network("largest")), images(), tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["onnx", "onnxscript", "onnxruntime"])
+def test_a_missing_package_is_named_with_the_line_that_installs_it(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(MissingExtra, match=rf"{name}.*antiadv\[onnx\]"):
+        antiadv.export(network("linear"), images(), tmp_path / "out")
+
+
+# ---------------------------------------------------------------- PyTorch's formats
+
+
+def test_a_pt2_file_answers_as_the_layer_and_needs_trust(tmp_path: Path) -> None:
+    layer, x = wrap("anti_adversary:steps=1", network("pools")), images()
+    antiadv.export(layer, x, tmp_path / "out", "pt2")
+    with pytest.raises(BadInput, match="trust"):
+        open_bundle(tmp_path / "out").backend()
+    backend = open_bundle(tmp_path / "out", trust=True).backend(threads=1)
+    assert backend.kind == "pt2"
+    with torch.no_grad():
+        want = layer(x)
+    for n in (1, 5, 12):
+        np.testing.assert_allclose(backend.run(x[:n].numpy()).scores, want[:n].numpy(), atol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_compiled_file_answers_as_the_layer(tmp_path: Path) -> None:
+    layer, x = wrap("anti_adversary:steps=1", network("linear")), images()
+    antiadv.export(layer, x, tmp_path / "out", "aoti")
+    with pytest.raises(BadInput, match="trust"):
+        open_bundle(tmp_path / "out").backend()
+    backend = open_bundle(tmp_path / "out", trust=True).backend()
+    with torch.no_grad():
+        want = layer(x)
+    for n in (1, 12):
+        np.testing.assert_allclose(backend.run(x[:n].numpy()).scores, want[:n].numpy(), atol=1e-5)
+
+
+def test_a_network_for_one_batch_size_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"len\(x\)"):
+        antiadv.export(Counting().eval(), images(), tmp_path / "out", "pt2")
+    assert list(tmp_path.iterdir()) == []
+
+
+BAD_CALLS = {
+    "one image": (images(1), "onnx"),
+    "bytes": (images() * 255, "onnx"),
+    "format": (images(), "tflite"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_CALLS)
+def test_bad_arguments_get_a_sentence(case: str, tmp_path: Path) -> None:
+    x, format = BAD_CALLS[case]
+    with pytest.raises(BadInput):
+        antiadv.export(network("linear"), x, tmp_path / "out", format)
+    assert list(tmp_path.iterdir()) == []
+
+
+# ---------------------------------------------------------------- the check
+
+
+class Altered:
+    """A backend that answers with the scores of a network, changed by a function."""
+
+    kind, shape, classes = "altered", (3, 16, 16), 5
+
+    def __init__(self, net: nn.Module, how: str) -> None:
+        self.net, self.how, self.calls = net, how, 0
+
+    def run(self, images: Images) -> Answer:
+        with torch.no_grad():
+            s = self.net(torch.from_numpy(images))
+        self.calls += 1
+        return Answer(self._altered(s).numpy(), (s + 0.1 * (self.how == "base")).numpy())
+
+    def _altered(self, s: Tensor) -> Tensor:
+        one = self.calls == 3  # a batch of two samples
+        return {
+            "shift": s + 2e-3,
+            "nan": s / (0 if one else 1),
+            "labels": s.flip(1) if one else s,
+            "shape": s[:, 1:],
+            "type": s.double(),
+            "base": s,
+        }[self.how]
+
+
+@pytest.mark.parametrize("how", ["shift", "nan", "labels", "shape", "type", "base"])
+def test_other_answers_fail_the_check(how: str) -> None:
+    net = network("linear")
+    with pytest.raises(BadInput, match="Nothing was kept"):
+        compare(Altered(net, how), net, images(40))
+
+
+def test_a_file_that_fails_the_check_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    net = network("linear")
+    monkeypatch.setattr(exporting, "_folded", lambda model, images: network("pools"))  # writes another network
+    with pytest.raises(BadInput, match="Nothing was kept"):
+        antiadv.export(net, images(), tmp_path / "out", "pt2")
+    assert list(tmp_path.iterdir()) == []
