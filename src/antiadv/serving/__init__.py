@@ -1,4 +1,12 @@
 """How a defended classifier leaves Python's training code: exported files, bundles, a server.
 
-backend.py   one interface for what answers requests: eager PyTorch, an exported file
+backend.py         one interface for what answers requests: eager PyTorch, an exported file
+torch_backend.py   PyTorch behind it: eager, or from CUDA graphs on a GPU
+source.py          what is served: a bundle, or a network and a defence by name
+protocol.py        the Open Inference Protocol v2: JSON and binary
+batcher.py         requests become batches, run by engine threads
+door.py            from a valid request to its answer: budget, queue, counting, reload
+app.py             the HTTP application: paths, bodies, keys, errors
+serve.py           uvicorn and signals; on_ray.py: the same application on a Ray cluster
+limits.py, keys.py, metrics.py, near_duplicates.py, logs.py
 """
