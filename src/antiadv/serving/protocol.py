@@ -20,6 +20,7 @@ from typing import Any, NoReturn  # Any: what a JSON text holds
 import numpy as np
 from numpy.typing import NDArray
 
+from antiadv.core.validation import OVERSHOOT
 from antiadv.serving.backend import Answer, Images
 from antiadv.serving.limits import Refused
 
@@ -176,10 +177,11 @@ def _listed(data: object, numbers: int) -> Images:
 
 def _check_range(images: Images) -> None:
     """Refuse NaN, infinity and pixels outside [0, 1], and name the first such row."""
-    if images.min() >= 0 and images.max() <= 1:  # false for NaN
+    least, most = -OVERSHOOT, 1 + OVERSHOOT
+    if images.min() >= least and images.max() <= most:  # false for NaN
         return
     flat = images.reshape(len(images), -1)
-    row = int((~((flat >= 0) & (flat <= 1)).all(1)).argmax())
+    row = int((~((flat >= least) & (flat <= most)).all(1)).argmax())
     what = "pixels outside [0, 1]" if np.isfinite(flat[row]).all() else "pixels that are not finite"
     raise Refused(400, f"row {row} has {what}; scale pixels to [0, 1] and do not normalise them.")
 
