@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -79,3 +80,23 @@ def binary_scores(body: bytes, length: str) -> np.ndarray[tuple[int, ...], np.dt
     assert entry["name"] == "scores"
     size = entry["parameters"]["binary_data_size"]
     return np.frombuffer(body[int(length) : int(length) + size], "<f4").reshape(entry["shape"])
+
+
+def bare() -> nn.Module:
+    """The small network without the layer, for `--model tests.serving.nets:bare`."""
+    inner: nn.Module = network().base  # type: ignore[assignment]
+    return inner
+
+
+class Slow(nn.Module):
+    """Needs a tenth of a second for a batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = bare()
+        self.training = False
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        time.sleep(0.1)
+        scores: torch.Tensor = self.inner(x)
+        return scores

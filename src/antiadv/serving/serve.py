@@ -55,9 +55,11 @@ def listen(host: str, port: int) -> socket.socket:
     """A bound socket; it accepts connections when the server starts."""
     try:
         family, kind, number, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind, number)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
+        with contextlib.ExitStack() as undo:
+            listener = undo.enter_context(socket.socket(family, kind, number))
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            undo.pop_all()
     except (OSError, OverflowError, UnicodeError) as error:
         raise BadInput(f"cannot listen at {host}, port {port}: {error}. Choose another --host or --port.") from error
     return listener
@@ -88,8 +90,6 @@ async def _run(door: Door, listener: socket.socket, log: logs.Log) -> None:
     )
     server = Server(config, door, log)
     saving = asyncio.create_task(_save(door.keys))
-    host, port, *_ = listener.getsockname()
-    log("listening", url=f"http://{f'[{host}]' if ':' in host else host}:{port}", model=door.served.name)
     try:
         await server.serve([listener])
     finally:
@@ -116,6 +116,16 @@ class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, door: Door, log: logs.Log) -> None:
         super().__init__(config)
         self._door, self._log, self._tasks = door, log, set[asyncio.Task[None]]()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for listener in sockets or []:
+            host, port, *_ = listener.getsockname()
+            self._log("listening", url=f"http://{f'[{host}]' if ':' in host else host}:{port}", **self._facts())
+
+    def _facts(self) -> dict[str, object]:
+        served = self._door.served
+        return {"model": served.name, "version": served.version, "backend": served.kind, "shape": served.shape}
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
