@@ -138,6 +138,13 @@ def test_bad_texts_are_refused(text: bytes) -> None:
     assert caught.value.status == 400
 
 
+def test_brackets_inside_strings_are_no_nesting_and_hide_none() -> None:
+    assert asked(json_request(X, id="[{" * 100)).id == "[{" * 100
+    assert asked(json_request(X, id='"]' + "\\" + '"[[' * 50)).id is not None
+    with pytest.raises(Refused, match="nested"):
+        read(b'["]",' * 1000, None, SHAPE, 4)
+
+
 @pytest.mark.parametrize("pixel", [np.nan, np.inf, -np.inf, -1e-3, 1.5])
 def test_one_bad_pixel_in_bytes_is_found_and_its_row_named(pixel: float) -> None:
     images = X.copy()

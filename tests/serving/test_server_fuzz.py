@@ -22,7 +22,15 @@ from antiadv.serving.source import Loaded
 from tests.serving.nets import SHAPE, Stoppable, binary_request, binary_scores, json_request, pictures, sums
 
 INFER = "/v2/models/net/infer"
-PATHS = [INFER, "/v2/models/net/versions/1/infer", "/v2/models/x/infer", "/v2", "/metrics", "/admin/reload", "/v2/models/%00"]
+PATHS = [
+    INFER,
+    "/v2/models/net/versions/1/infer",
+    "/v2/models/x/infer",
+    "/v2",
+    "/metrics",
+    "/admin/reload",
+    "/v2/models/%00",
+]
 ODD: list[Any] = [None, True, False, 0, -1, 1.5, 2**63, 10**40, 1e308, "", "x" * 2000, "\ud83d\ude00", [], {}, [[]],
                   [None], {"a": {}}, "FP32", "images", [0.5] * 9, float("nan"), float("inf")]  # fmt: skip
 

@@ -45,6 +45,9 @@ def command(
     ledger: Annotated[
         Path | None, typer.Option("--ledger", help="File in which spent queries survive a restart.")
     ] = None,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Open a bundle whose format can run code of its maker.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Log events, not each request.")] = False,
     runner: Annotated[str, typer.Option("--runner", help="local, ray, or ray:ADDRESS for a cluster.")] = "local",
     replicas: Annotated[str, typer.Option("--replicas", help="With ray: 2, or 1:8 for autoscaling.")] = "1",
@@ -60,9 +63,16 @@ def command(
         raise BadInput(f"--runner is local, ray or ray:ADDRESS here; found {runner!r}.")
     devices = tuple(device.split(",")) if device else ()
     named = defence if model else "none"
-    source = Source(bundle, model or "", named, _shape(shape), backend, devices, threads, name)
+    source = Source(bundle, model or "", named, _shape(shape), backend, devices, threads, name, trust)
     limits = Limits(
-        batch, wait_ms / 1e3, rows, max(queue, rows), body_mb * MIB, max(512, body_mb) * MIB, answer=timeout, drain=drain
+        batch,
+        wait_ms / 1e3,
+        rows,
+        max(queue, rows),
+        body_mb * MIB,
+        max(512, body_mb) * MIB,
+        answer=timeout,
+        drain=drain,
     )
     allowed = serve.read_keys(keys, os.environ.get("ANTIADV_KEYS"), ledger)
     if kind == "local":
@@ -70,7 +80,9 @@ def command(
         return
     from antiadv.serving import on_ray
 
-    on_ray.serve_on_ray(source, limits, allowed, host, port, address or None, on_ray.parse_replicas(replicas), logs.to())
+    on_ray.serve_on_ray(
+        source, limits, allowed, host, port, address or None, on_ray.parse_replicas(replicas), logs.to()
+    )
 
 
 def _shape(text: str) -> tuple[int, ...]:

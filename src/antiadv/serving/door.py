@@ -102,9 +102,7 @@ class Door:
         engine = Batcher(loaded.backends, limits.batch, limits.wait, limits.queue, self.metrics.ran)
         engine.warm()
         engine.start()
-        return Served(
-            engine, loaded.name, loaded.version, first.kind, first.shape, first.classes, loaded.class_names
-        )
+        return Served(engine, loaded.name, loaded.version, first.kind, first.shape, first.classes, loaded.class_names)
 
     async def infer(self, served: Served, client: str | None, who: str, asked: Asked) -> Answer:
         """The answer to a valid request. `client` is the owner of a key, `who` the client in metrics."""

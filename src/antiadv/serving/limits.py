@@ -1,8 +1,8 @@
 """What the server accepts, and how it refuses the rest: a status and one sentence.
 
-    Limits      sizes and times; the defaults suit pictures of a few hundred pixels on one machine
-    Refused     raised where a request is refused; app.py turns it into {"error": sentence}
-    Room        counts the bytes of bodies in memory, over all requests
+Limits      sizes and times; the defaults suit pictures of a few hundred pixels on one machine
+Refused     raised where a request is refused; app.py turns it into {"error": sentence}
+Room        counts the bytes of bodies in memory, over all requests
 """
 
 from __future__ import annotations

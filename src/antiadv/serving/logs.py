@@ -1,6 +1,6 @@
 """Structured logs: one JSON object per line, on stderr.
 
-    log("listening", url="http://127.0.0.1:8000")   →  {"time": "2026-01-01T12:00:00.000Z", "event": "listening", …}
+log("listening", url="http://127.0.0.1:8000")   →  {"time": "2026-01-01T12:00:00.000Z", "event": "listening", …}
 """
 
 from __future__ import annotations

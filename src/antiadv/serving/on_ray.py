@@ -65,7 +65,14 @@ def parse_replicas(text: str) -> Replicas:
 
 
 def serve_on_ray(
-    source: Source, limits: Limits, keys: Keys, host: str, port: int, address: str | None, replicas: Replicas, log: logs.Log
+    source: Source,
+    limits: Limits,
+    keys: Keys,
+    host: str,
+    port: int,
+    address: str | None,
+    replicas: Replicas,
+    log: logs.Log,
 ) -> None:
     """Deploy on the cluster at this address, or on one of its own, and remove it after SIGTERM or Ctrl-C."""
     with _stopping() as stop, _cluster(address, host, port):
@@ -185,7 +192,9 @@ class Remote:
 def _cluster(address: str | None, host: str, port: int) -> Iterator[None]:
     """A connection to a cluster with Serve on it; a cluster that was started here is ended too."""
     try:
-        ray.init(address, log_to_driver=False, logging_level="ERROR", include_dashboard=False if address is None else None)
+        ray.init(
+            address, log_to_driver=False, logging_level="ERROR", include_dashboard=False if address is None else None
+        )
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise BadInput(f"no Ray cluster at {address}: {reason(error)}. Start one with ray start.") from error
     try:

@@ -35,9 +35,7 @@ SAVE_EVERY = 1.0  # seconds between two writes of the ledger
 SWITCH = 0.0005  # seconds: the engine thread and the event loop take turns more often than by default
 
 
-def serve(
-    source: Source, limits: Limits, keys: Keys, host: str, port: int, log: logs.Log, quiet: bool = False
-) -> None:
+def serve(source: Source, limits: Limits, keys: Keys, host: str, port: int, log: logs.Log, quiet: bool = False) -> None:
     """Load, listen and answer until a signal. With `quiet` requests are not logged, only events."""
     sys.setswitchinterval(SWITCH)
     listener = listen(host, port)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any  # what a card holds
 
 from antiadv.core.errors import BadInput
 from antiadv.serving.backend import Backend
@@ -24,7 +25,7 @@ class Loaded:
     name: str
     version: str = "1"
     class_names: Sequence[str] | None = None
-    card: Mapping[str, object] = field(default_factory=dict)
+    card: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class Source:
     devices: tuple[str, ...] = ()
     threads: int | None = None
     name: str = ""
+    trust: bool = False  # of a bundle whose format can run code
 
     def __post_init__(self) -> None:
         if (self.bundle is None) == (not self.model):
@@ -55,11 +57,10 @@ class Source:
     def _from_bundle(self, path: Path) -> Loaded:
         from antiadv.serving.bundle import open_bundle
 
-        bundle = open_bundle(path)
-        version = str(bundle.card.get("version") or "1")
-        return Loaded(
-            [bundle.backend(threads=self.threads)], self.name or path.name, version, bundle.class_names, bundle.card
-        )
+        bundle = open_bundle(path, trust=self.trust)
+        backend = bundle.backend(threads=self.threads)
+        version = _short_digest(bundle.card)
+        return Loaded([backend], self.name or path.resolve().name, version, bundle.class_names or None, bundle.card)
 
     def _from_names(self, batch: int) -> Loaded:
         import torch
@@ -75,5 +76,11 @@ class Source:
         for device in devices:
             captured = device.type == "cuda" if self.backend == "auto" else self.backend == "graph"
             backends.append(TorchBackend(network, self.shape, device, captured, batch))
-        card: dict[str, object] = {"model": self.model, "defence": self.defence}
+        card: dict[str, Any] = {"model": self.model, "defence": self.defence}
         return Loaded(backends, self.name or self.model.partition(":")[0].partition(",")[0], card=card)
+
+
+def _short_digest(card: Mapping[str, Any]) -> str:
+    """The version of a bundle: the first digits of the digest of its model file."""
+    (facts,) = card["files"].values()
+    return str(facts["digest"]).partition(":")[2][:12]

@@ -1,42 +1,46 @@
 """PyTorch behind the server: a classifier, bare or defended, as it is, or from CUDA graphs on a GPU.
 
-    TorchBackend(model, shape, device)       kind `eager` on a CPU, `graph` on a GPU (`antiadv.Replayed`)
+    TorchBackend(model, shape, device, captured=False)     kind `eager`
+    TorchBackend(model, shape, device, captured=True)      kind `graph`: `antiadv.Replayed`, on CUDA
+
+The scores of the bare network come with the answer where the defence computes them anyway: a gated layer asks the bare
+network first (`stages`), and the layer without a gate needs its label (`branch_free`).
 """
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
+
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from antiadv.core.errors import BadInput
-from antiadv.core.validation import check_base, fitting
+from antiadv.core.errors import BadInput, reason
+from antiadv.core.validation import check_base
 from antiadv.engine.fast import Replayed
 from antiadv.serving.backend import Answer, Images
 
+Scores = tuple[Tensor, Tensor | None]  # of the classifier, and of the bare network if they are known
+
 
 class TorchBackend:
-    """See the head of this file. It keeps a copy of the network, with frozen weights: no request needs their gradients.
+    """See the head of this file. It keeps a copy of the network with frozen weights: requests need no gradient of them.
 
-    With `captured` the passes are replayed from CUDA graphs, at most `batch` rows at once.
+    `batch` is the largest number of rows in one graph.
     """
 
     def __init__(
-        self, model: nn.Module, shape: tuple[int, ...], device: torch.device, captured: bool, batch: int = 32
+        self, model: nn.Module, shape: tuple[int, ...], device: torch.device, captured: bool = False, batch: int = 32
     ) -> None:
         check_base(model)
         if captured and device.type != "cuda":
             raise BadInput(f"captured graphs need a CUDA device; found {device.type}. Use the backend eager there.")
         own = copy.deepcopy(model).to(device).requires_grad_(False)
-        self._run: nn.Module = Replayed(own, batch) if captured else own
+        self._scores = _scores_of(own, captured, batch)
         self._shape, self._device, self._captured = shape, device, captured
-        probe = torch.full((1, *shape), 0.5, device=device)
-        with torch.no_grad(), fitting(own, probe):
-            scores = own(probe)
-        if scores.ndim != 2 or len(scores) != 1:
-            raise BadInput(f"a classifier must answer [N, K] scores; found {list(scores.shape)} for one image.")
-        self._classes = int(scores.shape[1])
+        self._classes = _classes(own, torch.full((1, *shape), 0.5, device=device))
 
     @property
     def kind(self) -> str:
@@ -51,11 +55,52 @@ class TorchBackend:
         return self._classes
 
     def run(self, images: Images) -> Answer:
-        x = torch.from_numpy(np.array(images, np.float32)).to(self._device)  # a copy: requests are read-only bytes
+        x = torch.from_numpy(np.array(images, np.float32)).to(self._device)  # a copy: bytes of requests are read-only
         with torch.no_grad():
-            return Answer(_array(self._run(x)))
+            scores, base = self._scores(x)
+        return Answer(_array(scores), None if base is None else _array(base))
 
 
-def _array(t: Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
-    found: np.ndarray[tuple[int, ...], np.dtype[np.float32]] = t.detach().float().cpu().numpy()
+def _classes(model: nn.Module, image: Tensor) -> int:
+    """How many scores the classifier gives to one image."""
+    try:
+        with torch.no_grad():
+            scores = model(image)
+    except Exception as error:  # whatever other code raises
+        shape = ",".join(map(str, image.shape[1:]))
+        raise BadInput(f"the classifier fails on an image of shape {shape}: {reason(error)}. Give --shape.") from error
+    if not isinstance(scores, Tensor) or scores.ndim != 2 or len(scores) != 1:
+        raise BadInput("a classifier must answer one row of scores for one image; found something else.")
+    return int(scores.shape[1])
+
+
+def _scores_of(model: nn.Module, captured: bool, batch: int) -> Callable[[Tensor], Scores]:
+    """How this classifier is asked."""
+
+    def part(module: nn.Module) -> nn.Module:
+        return Replayed(module, batch) if captured else module
+
+    stages = model.stages() if hasattr(model, "stages") else None
+    if stages is not None:
+        return _in_stages(part(stages.first), stages.goes_on, part(stages.second))
+    if hasattr(model, "branch_free") and not captured:
+        both: Callable[[Tensor], Scores] = model.branch_free
+        return both
+    whole = part(model)
+    return lambda x: (whole(x), None)
+
+
+def _in_stages(first: nn.Module, goes_on: Callable[[Tensor], Tensor], second: nn.Module) -> Callable[[Tensor], Scores]:
+    """All rows through the bare network, and those that go on through the layer."""
+
+    def ask(x: Tensor) -> Scores:
+        base: Tensor = first(x)
+        rows = goes_on(base).nonzero().flatten()
+        return (base.index_copy(0, rows, second(x[rows])) if len(rows) else base), base
+
+    return ask
+
+
+def _array(t: Tensor) -> NDArray[np.float32]:
+    found: NDArray[np.float32] = t.detach().float().cpu().numpy()
     return found
