@@ -67,8 +67,8 @@ def json_request(images: Images, **more: object) -> dict[str, Any]:
 
 def binary_request(images: Images, **more: object) -> tuple[bytes, dict[str, str]]:
     """The body and the header of a request in the binary extension, with a binary answer."""
-    entry = {"name": "images", "datatype": "FP32", "shape": list(images.shape)}
-    entry["parameters"] = {"binary_data_size": images.nbytes}
+    parameters = {"binary_data_size": images.nbytes}
+    entry = {"name": "images", "datatype": "FP32", "shape": list(images.shape), "parameters": parameters}
     head = json.dumps({"inputs": [entry], "parameters": {"binary_data_output": True}, **more}).encode()
     return head + images.astype("<f4").tobytes(), {"Inference-Header-Content-Length": str(len(head))}
 

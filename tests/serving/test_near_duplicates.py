@@ -14,7 +14,8 @@ EPS = 8 / 255
 
 @pytest.fixture(scope="module")
 def photos() -> Images:
-    return data.load("cifar10").images(tuple(range(256))).numpy()
+    found: Images = data.load("cifar10").images(tuple(range(256))).numpy()
+    return found
 
 
 def perturbed(image: Images, queries: int) -> Images:

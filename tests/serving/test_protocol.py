@@ -1,4 +1,4 @@
-"""Requests of the Open Inference Protocol are read as they are written, and everything else is refused in a sentence."""
+"""Requests of the Open Inference Protocol are read as they are written; all others are refused in a sentence."""
 
 from __future__ import annotations
 

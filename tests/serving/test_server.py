@@ -7,7 +7,7 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 
 import numpy as np
 import pytest
@@ -112,12 +112,11 @@ def test_broken_http_gets_a_4xx_or_nothing_and_the_server_goes_on(live: Live, na
 
 def test_a_body_beyond_the_limit_is_refused_while_it_comes(live: Live) -> None:
     host, _, port = live.host.partition(":")
-    connection = http.client.HTTPConnection(host, int(port), timeout=PATIENCE)
-    with pytest.raises(ConnectionError):  # the server answers 413 and closes, at the latest after this much
-        connection.request("POST", INFER, iter([b"x" * 65536] * 1000), {"Transfer-Encoding": "chunked"})
-        assert connection.getresponse().status == 413
-        raise ConnectionResetError
-    connection.close()
+    with closing(http.client.HTTPConnection(host, int(port), timeout=PATIENCE)) as connection:
+        with suppress(ConnectionError):  # the server may close before all is sent
+            connection.request("POST", INFER, iter([b"x" * 65536] * 1000), {"Transfer-Encoding": "chunked"})
+        with suppress(ConnectionError):
+            assert connection.getresponse().status == 413
     check_alive(live)
 
 

@@ -1,4 +1,4 @@
-"""Fuzzed requests: every one gets an answer of 200 or 4xx with one sentence, none is fatal, and none is answered wrong."""
+"""Fuzzed requests: each gets 200 or 4xx with one sentence, none is fatal, and none is answered wrong."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def bomb(rng: random.Random) -> tuple[bytes, dict[str, str]]:
     n = rng.choice([10, 1000, 50_000])
     head = b'{"inputs":[{"name":"images","datatype":"FP32","shape":[1,3,8,8],"data":'
     bodies = [b"[" * n, b'{"a":' * n, head + b"[" * n + b"]" * n + b"}]}", head + b"9" * n + b"}]}",
-              head + b"[" + b"1e" + b"9" * n + b"]}]}", head + b"[" + b"[]," * n + b"0]}]}", b'{"id":"' + b"\\u0000" * n,
+              head + b"[" + b"1e" + b"9" * n + b"]}]}", head + b"[" + b"[]," * n + b"0]}]}", b'{"id":"' + b"\\u0" * n,
               b'{"inputs":1,' * 3 + b'"inputs":[]}', rng.randbytes(n), b"", b"\x00" * n, b"\xef\xbb\xbf{}"]  # fmt: skip
     return rng.choice(bodies), {}
 

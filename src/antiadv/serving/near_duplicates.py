@@ -40,7 +40,7 @@ class NearDuplicates:
         self._recent: OrderedDict[str, tuple[Prints, int]] = OrderedDict()  # fingerprints, and how many were written
 
     def seen(self, client: str, images: Images) -> int:
-        kept, written = self._recent.pop(client, None) or (np.zeros((QUERIES_KEPT, BITS // 64), np.uint64), 0)
+        kept, written = self._recent.pop(client, (np.zeros((QUERIES_KEPT, BITS // 64), np.uint64), 0))
         near = 0
         for print_ in self.fingerprints(images):
             turned = np.bitwise_count(kept[: min(written, QUERIES_KEPT)] ^ print_).sum(1)
@@ -67,4 +67,5 @@ def _shrunk(images: Images) -> Images:
     channels, height, width = shape
     h, w = height // BLOCKS, width // BLOCKS
     cut = images[:, :, : h * BLOCKS, : w * BLOCKS].reshape(n, channels, BLOCKS, h, BLOCKS, w)
-    return cut.mean((3, 5), dtype=np.float32).reshape(n, -1)
+    means: Images = cut.mean((3, 5), dtype=np.float32)
+    return means.reshape(n, -1)

@@ -1,6 +1,6 @@
 """The Open Inference Protocol v2 over HTTP: requests to arrays, arrays to answers; JSON and the binary extension.
 
-    read(body, header_length, shape, rows)   →  Asked(images [n, …] float32, id, outputs)      Refused if it is not valid
+    read(body, header_length, shape, rows)   →  Asked(images [n, …] float32, id, outputs)   Refused if it is wrong
     write(asked, answer, …)                  →  body, headers
 
 Input   `images`, FP32, [n, *shape], finite and in [0, 1].

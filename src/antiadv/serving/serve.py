@@ -1,7 +1,7 @@
 """Run the application under uvicorn: one process, until SIGTERM or Ctrl-C.
 
 SIGTERM, SIGINT   `ready` answers 503 and answers close their connections; after `drain` seconds the server stops
-                  listening, finishes every accepted request, and ends with exit code 0. A second SIGINT ends it at once.
+                  listening, finishes every accepted request and ends with exit code 0; a second SIGINT ends it at once
 SIGHUP            loads the bundle again, beside the one that is served, and swaps them.
 """
 

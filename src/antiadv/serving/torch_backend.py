@@ -80,12 +80,11 @@ def _scores_of(model: nn.Module, captured: bool, batch: int) -> Callable[[Tensor
     def part(module: nn.Module) -> nn.Module:
         return Replayed(module, batch) if captured else module
 
-    stages = model.stages() if hasattr(model, "stages") else None
-    if stages is not None:
+    split, both = getattr(model, "stages", None), getattr(model, "branch_free", None)
+    if split is not None and (stages := split()) is not None:
         return _in_stages(part(stages.first), stages.goes_on, part(stages.second))
-    if hasattr(model, "branch_free") and not captured:
-        both: Callable[[Tensor], Scores] = model.branch_free
-        return both
+    if both is not None and not captured:
+        return lambda x: both(x)
     whole = part(model)
     return lambda x: (whole(x), None)
 
