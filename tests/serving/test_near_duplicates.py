@@ -14,8 +14,7 @@ EPS = 8 / 255
 
 @pytest.fixture(scope="module")
 def photos() -> Images:
-    found: Images = data.load("cifar10").images(tuple(range(256))).numpy()
-    return found
+    return np.asarray(data.load("cifar10").images(tuple(range(256))), np.float32)
 
 
 def perturbed(image: Images, queries: int) -> Images:

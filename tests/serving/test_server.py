@@ -114,7 +114,8 @@ def test_a_body_beyond_the_limit_is_refused_while_it_comes(live: Live) -> None:
     host, _, port = live.host.partition(":")
     with closing(http.client.HTTPConnection(host, int(port), timeout=PATIENCE)) as connection:
         with suppress(ConnectionError):  # the server may close before all is sent
-            connection.request("POST", INFER, iter([b"x" * 65536] * 1000), {"Transfer-Encoding": "chunked"})
+            parts, headers = iter([b"x" * 65536] * 1000), {"Transfer-Encoding": "chunked"}
+            connection.request("POST", INFER, parts, headers, encode_chunked=True)
         with suppress(ConnectionError):
             assert connection.getresponse().status == 413
     check_alive(live)
