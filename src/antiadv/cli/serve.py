@@ -61,6 +61,8 @@ def command(
     kind, _, address = runner.partition(":")
     if kind not in ("local", "ray") or (kind == "local" and address):
         raise BadInput(f"--runner is local, ray or ray:ADDRESS here; found {runner!r}.")
+    if kind == "ray" and ledger is not None:
+        raise BadInput("--ledger is a file of one process; leave it out with --runner ray.")
     devices = tuple(device.split(",")) if device else ()
     named = defence if model else "none"
     source = Source(bundle, model or "", named, _shape(shape), backend, devices, threads, name, trust)
