@@ -14,7 +14,8 @@ EPS = 8 / 255
 
 @pytest.fixture(scope="module")
 def photos() -> Images:
-    return np.asarray(data.load("cifar10").images(tuple(range(256))), np.float32)
+    found: Images = np.array(data.load("cifar10").images(tuple(range(256))), np.float32)
+    return found
 
 
 def perturbed(image: Images, queries: int) -> Images:
