@@ -2,7 +2,7 @@
 
 Commands import torch and the library when they run, so that help and version are quick.
 
-antiadv demo | check | attack | evaluate | report | reproduce | verdict | theory | train | export | data import | list
+antiadv demo | check | attack | evaluate | report | reproduce | verdict | serve | theory | train | export | data import | list
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from antiadv.cli import (
     export,
     report,
     reproduce,
+    serve,
     start,
     theory,
     train,
@@ -57,6 +58,7 @@ VERBS = {
     "report": report,
     "reproduce": reproduce,
     "verdict": verdict,
+    "serve": serve,
     "theory": theory,
     "train": train,
     "export": export,

@@ -1,0 +1,219 @@
+"""The same application on a Ray cluster, with Ray Serve.
+
+    proxy of Ray ──▶ door (one replica: the application of app.py) ──▶ engines (replicas: a Batcher each)
+
+The door checks, counts and limits as it does in one process, so budgets, metrics and near duplicates hold for the whole
+cluster. The engines load the classifier and batch rows. Their number is fixed or scales with the load.
+
+Batches are made by the `Batcher` and not by `serve.batch`: it counts rows, cuts large requests, and runs the network in
+a thread, so that a replica stays responsive. An engine accepts twice as many requests as a batch has rows: one batch
+runs while the next one fills. Ray's default of 5 would keep every batch small.
+
+If an engine dies, the door asks another one. A classifier has no state, so it does no harm to ask twice, and the
+accepted request is answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any  # Ray's handles are untyped
+
+from antiadv.core.errors import BadInput, MissingExtra, reason
+from antiadv.serving import logs
+from antiadv.serving.app import make_app
+from antiadv.serving.backend import Answer, Images
+from antiadv.serving.batcher import Batcher, QueueFull
+from antiadv.serving.door import Door, Served
+from antiadv.serving.keys import Keys
+from antiadv.serving.limits import Limits
+from antiadv.serving.source import Source
+
+try:
+    import ray
+    from ray import serve
+    from ray.exceptions import RayActorError
+    from ray.serve.exceptions import RayServeException
+except ImportError as error:
+    raise MissingExtra("ray[serve]", "ray") from error
+
+ENGINE, DOOR = "antiadv-engine", "antiadv"
+PAUSE = 0.1  # seconds before another engine is asked
+SLACK = 10.0  # seconds more than a request may take, until Ray ends a replica by force
+
+Replicas = tuple[int, int]  # the fewest and the most
+
+
+def parse_replicas(text: str) -> Replicas:
+    """Both `2` and `1:8`; the second one scales with the load.
+
+    >>> parse_replicas("2"), parse_replicas("1:8")
+    ((2, 2), (1, 8))
+    """
+    first, colon, last = text.partition(":")
+    try:
+        least, most = int(first), int(last if colon else first)
+    except ValueError:
+        least, most = 0, 0
+    if not 1 <= least <= most <= 10_000:
+        raise BadInput(f"--replicas is a number such as 2, or FEWEST:MOST such as 1:8; found {text!r}.")
+    return least, most
+
+
+def serve_on_ray(
+    source: Source,
+    limits: Limits,
+    keys: Keys,
+    host: str,
+    port: int,
+    address: str | None,
+    replicas: Replicas,
+    log: logs.Log,
+) -> None:
+    """Deploy on the cluster at this address, or on one of its own, and remove it after SIGTERM or Ctrl-C."""
+    with _stopping() as stop, _cluster(address, host, port):
+        try:
+            deploy(source, limits, keys, replicas)
+        except RuntimeError as error:
+            raise BadInput(f"Ray could not start the server: {reason(error)}. The logs of Ray have more.") from error
+        log("listening", url=f"http://{host}:{port}", runner="ray")
+        try:
+            while not stop.wait(1.0):
+                pass
+            log("closing")
+        finally:
+            serve.delete(DOOR)  # it finishes its requests first
+            serve.delete(ENGINE)
+    log("ended")
+
+
+def deploy(source: Source, limits: Limits, keys: Keys, replicas: Replicas) -> None:
+    """Start engines, ask one of them what it serves, and start the door."""
+    least, most = replicas
+    cuda = any(name.startswith("cuda") for name in source.devices)
+    patience = limits.answer + SLACK
+    scale: dict[str, Any] = {"num_replicas": least}
+    if most > least:
+        scale = {"autoscaling_config": {
+            "min_replicas": least, "max_replicas": most, "target_ongoing_requests": limits.batch,
+        }}  # fmt: skip
+    engine = serve.deployment(
+        Engine,
+        name=ENGINE,
+        max_ongoing_requests=2 * limits.batch,
+        ray_actor_options={"num_cpus": source.threads or 1, "num_gpus": len(source.devices) if cuda else 0},
+        graceful_shutdown_timeout_s=patience,
+        **scale,
+    )
+    handle = serve.run(engine.bind(source, limits), name=ENGINE, route_prefix=None)
+    facts = handle.facts.remote().result(timeout_s=patience)
+
+    def application() -> Any:
+        return make_door_app(limits, keys, facts)
+
+    door = serve.deployment(
+        serve.ingress(application)(),
+        name=DOOR,
+        max_ongoing_requests=2 * limits.queue,
+        max_queued_requests=limits.queue,
+        ray_actor_options={"num_cpus": 0},  # so that a cluster with one core can hold an engine too
+        graceful_shutdown_timeout_s=patience,
+    )
+    serve.run(door.bind(), name=DOOR, route_prefix="/")
+
+
+def make_door_app(limits: Limits, keys: Keys, facts: dict[str, Any]) -> Any:
+    """The application in the replica of the door."""
+    engine = Remote(serve.get_deployment_handle(ENGINE, ENGINE), limits.queue)
+    door = Door(limits, keys, logs.to())
+    door.serve(Served(engine, **facts))
+    return make_app(door)
+
+
+class Engine:
+    """One replica: the classifier and its batcher."""
+
+    def __init__(self, source: Source, limits: Limits) -> None:
+        loaded = source.load(limits.batch)
+        first = loaded.backends[0]
+        self._facts = {
+            "name": loaded.name, "version": loaded.version, "kind": first.kind, "shape": first.shape,
+            "classes": first.classes, "class_names": loaded.class_names,
+        }  # fmt: skip
+        most = 2 * limits.batch * limits.rows  # all that Ray may send: the door has limited it
+        self._batcher = Batcher(loaded.backends, limits.batch, limits.wait, most)
+        self._batcher.warm()
+        self._batcher.start()
+
+    async def __call__(self, images: Images) -> Answer:
+        return await self._batcher.submit(images)
+
+    async def facts(self) -> dict[str, Any]:
+        return self._facts
+
+    async def process(self) -> int:
+        """The id of the process of this replica."""
+        return os.getpid()
+
+
+class Remote:
+    """The engines, as the door sees them."""
+
+    def __init__(self, handle: Any, queue: int) -> None:
+        self._handle, self._most, self.queued = handle, queue, 0
+
+    def submit(self, images: Images) -> Awaitable[Answer]:
+        if self.queued + len(images) > self._most:
+            raise QueueFull(f"{self.queued} rows are at work, and the limit is {self._most}; try again soon.")
+        self.queued += len(images)
+        return self._ask(images)
+
+    async def _ask(self, images: Images) -> Answer:
+        """Ask engines until one answers; the door ends it when the time of the request is up."""
+        try:
+            while True:
+                try:
+                    answer: Answer = await self._handle.remote(images)
+                    return answer
+                except (RayActorError, RayServeException):  # the engine died, or all are busy or starting
+                    await asyncio.sleep(PAUSE)
+        finally:
+            self.queued -= len(images)
+
+    def close(self) -> None:
+        """Ray ends the engines."""
+
+
+@contextmanager
+def _cluster(address: str | None, host: str, port: int) -> Iterator[None]:
+    """A connection to a cluster with Serve on it; a cluster that was started here is ended too."""
+    try:
+        ray.init(
+            address, log_to_driver=False, logging_level="ERROR", include_dashboard=False if address is None else None
+        )
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise BadInput(f"no Ray cluster at {address}: {reason(error)}. Start one with ray start.") from error
+    try:
+        serve.start(http_options={"host": host, "port": port})
+        yield
+        if address is None:
+            serve.shutdown()
+    finally:
+        ray.shutdown()
+
+
+@contextmanager
+def _stopping() -> Iterator[threading.Event]:
+    """An event that SIGTERM and Ctrl-C set."""
+    stop = threading.Event()
+    handler: Callable[..., None] = lambda *_: stop.set()  # noqa: E731
+    before = {number: signal.signal(number, handler) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield stop
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)

@@ -1,0 +1,167 @@
+"""Run the application under uvicorn: one process, until SIGTERM or Ctrl-C.
+
+SIGTERM, SIGINT   `ready` answers 503 and answers close their connections; after `drain` seconds the server stops
+                  listening, finishes every accepted request and ends with exit code 0; a second SIGINT ends it at once
+SIGHUP            loads the bundle again, beside the one that is served, and swaps them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+
+from antiadv.core.errors import BadInput, MissingExtra
+from antiadv.serving import logs
+from antiadv.serving.app import make_app
+from antiadv.serving.door import Door
+from antiadv.serving.keys import Keys
+from antiadv.serving.limits import Limits, Refused
+from antiadv.serving.source import Source
+
+try:
+    import uvicorn
+except ImportError as error:
+    raise MissingExtra("uvicorn", "serve") from error
+
+KEEP_ALIVE = 75  # seconds: longer than clients and proxies keep idle connections, so that they close first
+SAVE_EVERY = 1.0  # seconds between two writes of the ledger
+SWITCH = 0.0005  # seconds: the engine thread and the event loop take turns more often than by default
+
+
+def serve(source: Source, limits: Limits, keys: Keys, host: str, port: int, log: logs.Log, quiet: bool = False) -> None:
+    """Load, listen and answer until a signal. With `quiet` requests are not logged, only events."""
+    sys.setswitchinterval(SWITCH)
+    listener = listen(host, port)
+    with contextlib.closing(listener):
+        door = Door(limits, keys, _events(log) if quiet else log, lambda: source.load(limits.batch))
+        door.serve(door.start(source.load(limits.batch)))
+        try:
+            asyncio.run(_run(door, listener, log))
+        finally:
+            door.close()
+    log("ended")
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A bound socket; it accepts connections when the server starts."""
+    try:
+        family, kind, number, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with contextlib.ExitStack() as undo:
+            listener = undo.enter_context(socket.socket(family, kind, number))
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            undo.pop_all()
+    except (OSError, OverflowError, UnicodeError) as error:
+        raise BadInput(f"cannot listen at {host}, port {port}: {error}. Choose another --host or --port.") from error
+    return listener
+
+
+def read_keys(path: Path | None, text: str | None, ledger: Path | None) -> Keys:
+    """The keys of a file, or of a text from the environment."""
+    if path is not None:
+        try:
+            text = path.read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadInput(f"the file of keys {path} cannot be read: {error}.") from error
+    if text is None and ledger is not None:
+        raise BadInput("a ledger counts the queries of keys; give --keys too.")
+    return Keys.read(text or "", ledger)
+
+
+async def _run(door: Door, listener: socket.socket, log: logs.Log) -> None:
+    limits = door.limits
+    config = uvicorn.Config(
+        make_app(door),
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        server_header=False,
+        timeout_keep_alive=KEEP_ALIVE,
+        timeout_graceful_shutdown=math.ceil(limits.read + limits.answer) + 1,
+    )
+    server = Server(config, door, log)
+    saving = asyncio.create_task(_save(door.keys))
+    try:
+        await server.serve([listener])
+    finally:
+        saving.cancel()
+
+
+async def _save(keys: Keys) -> None:
+    while True:
+        await asyncio.sleep(SAVE_EVERY)
+        keys.save()
+
+
+def _events(log: logs.Log) -> logs.Log:
+    def quiet(event: str, **facts: object) -> None:
+        if event != "request":
+            log(event, **facts)
+
+    return quiet
+
+
+class Server(uvicorn.Server):
+    """uvicorn, with the signals of this file."""
+
+    def __init__(self, config: uvicorn.Config, door: Door, log: logs.Log) -> None:
+        super().__init__(config)
+        self._door, self._log, self._tasks = door, log, set[asyncio.Task[None]]()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for listener in sockets or []:
+            host, port, *_ = listener.getsockname()
+            self._log("listening", url=f"http://{f'[{host}]' if ':' in host else host}:{port}", **self._facts())
+
+    def _facts(self) -> dict[str, object]:
+        served = self._door.served
+        return {"model": served.name, "version": served.version, "backend": served.kind, "shape": served.shape}
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+
+        def when(act: Callable[[int], None]) -> Callable[[int, FrameType | None], None]:
+            def handle(number: int, _: FrameType | None) -> None:
+                loop.call_soon_threadsafe(act, number)
+
+            return handle
+
+        wanted = {signal.SIGTERM: when(self._end), signal.SIGINT: when(self._end)}
+        if hasattr(signal, "SIGHUP"):
+            wanted[signal.SIGHUP] = when(self._reload)
+        before = {number: signal.signal(number, handler) for number, handler in wanted.items()}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _end(self, number: int) -> None:
+        if self._door.closing:
+            if number == signal.SIGINT:  # asked twice: end at once
+                self.should_exit = self.force_exit = True
+            return
+        self._door.closing = True
+        self._log("closing", signal=signal.Signals(number).name)
+        asyncio.get_running_loop().call_later(self._door.limits.drain, self._stop)
+
+    def _stop(self) -> None:
+        self.should_exit = True
+
+    def _reload(self, _: int) -> None:
+        task = asyncio.get_running_loop().create_task(self._try_reload())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _try_reload(self) -> None:
+        with contextlib.suppress(Refused):  # the door has logged it
+            await self._door.reload()

@@ -1,0 +1,88 @@
+"""API keys: only digests are stored, wrong keys are refused, and budgets are counted in rows and kept."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from antiadv.core.errors import BadInput
+from antiadv.serving.keys import Keys, digest
+from antiadv.serving.limits import Refused
+from antiadv.serving.serve import read_keys
+
+TEXT = f"""
+# clients
+ann {digest("ann's key")} 10
+bob {digest("bob's key")}   # no limit
+"""
+
+
+def status(call: object, *args: object) -> int:
+    with pytest.raises(Refused) as caught:
+        call(*args)  # type: ignore[operator]
+    return caught.value.status
+
+
+def test_a_key_names_its_client_and_other_keys_are_refused() -> None:
+    keys = Keys.read(TEXT)
+    assert (keys.client("ann's key"), keys.client("bob's key")) == ("ann", "bob")
+    for wrong in (None, "", "ann", digest("ann's key"), "é" * 1000):
+        assert status(keys.client, wrong) == 401
+
+
+def test_a_budget_counts_rows_and_charges_nothing_beyond_it() -> None:
+    keys = Keys.read(TEXT)
+    keys.charge("ann", 7)
+    assert status(keys.charge, "ann", 4) == 429
+    keys.charge("ann", 3)
+    assert status(keys.charge, "ann", 1) == 429
+    keys.charge("bob", 10**9)
+    assert keys.spent == {"ann": 10, "bob": 10**9}
+
+
+def test_without_keys_everyone_may_ask() -> None:
+    keys = Keys.read("")
+    assert not keys
+    assert keys.client(None) is None
+    keys.charge(None, 10**9)
+
+
+def test_the_ledger_survives_a_restart(tmp_path: Path) -> None:
+    ledger = tmp_path / "spent.json"
+    keys = Keys.read(TEXT, ledger)
+    keys.charge("ann", 9)
+    keys.save()
+    again = Keys.read(TEXT, ledger)
+    assert status(again.charge, "ann", 2) == 429
+    again.charge("ann", 1)
+    assert json.loads(ledger.read_text()) == {"ann": 9, "bob": 0}
+
+
+@pytest.mark.parametrize("text", ["ann", "ann abc", f"ann {'a' * 64} -3", f"a/b {'a' * 64}", f"ann {'a' * 64} 1 2"])
+def test_a_bad_line_is_named(text: str) -> None:
+    with pytest.raises(BadInput, match="line 1"):
+        Keys.read(text)
+
+
+def test_a_name_twice_is_refused() -> None:
+    with pytest.raises(BadInput):
+        Keys.read(f"ann {digest('1')}\nann {digest('2')}")
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"ann": -1}', '{"ann": "all"}'])
+def test_a_strange_ledger_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "spent.json").write_text(text)
+    with pytest.raises(BadInput):
+        Keys.read(TEXT, tmp_path / "spent.json")
+
+
+def test_keys_come_from_a_file_or_from_a_text(tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text(TEXT)
+    assert read_keys(tmp_path / "keys", None, None).client("ann's key") == "ann"
+    assert read_keys(None, TEXT, None).client("bob's key") == "bob"
+    with pytest.raises(BadInput):
+        read_keys(tmp_path / "none", None, None)
+    with pytest.raises(BadInput):
+        read_keys(None, None, tmp_path / "ledger")

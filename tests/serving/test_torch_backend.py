@@ -1,0 +1,85 @@
+"""The PyTorch backend answers as the module does, and knows the bare network's scores where the defence does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from antiadv import AntiAdversary
+from antiadv.core.errors import BadInput
+from antiadv.serving.source import Source
+from antiadv.serving.torch_backend import TorchBackend
+from tests.serving.nets import CLASSES, SHAPE, bare, network, pictures
+
+CPU = torch.device("cpu")
+X = pictures(6)
+
+
+class Parts(NamedTuple):
+    first: nn.Module
+    goes_on: Callable[[Tensor], Tensor]
+    second: nn.Module
+
+
+class Gated(AntiAdversary):
+    """The layer for images whose first pixel is above a half."""
+
+    def stages(self) -> Parts:
+        median = self.base(torch.from_numpy(X))[:, 0].detach().median()
+        return Parts(self.base, lambda s: s[:, 0] > median, AntiAdversary(self.base, self.steps, self.step_size))
+
+
+def test_answers_and_facts_are_those_of_the_module() -> None:
+    model = network()
+    backend = TorchBackend(model, SHAPE, CPU)
+    assert (backend.kind, backend.shape, backend.classes) == ("eager", SHAPE, CLASSES)
+    found = backend.run(X)
+    assert found.scores.dtype == np.float32
+    assert np.allclose(found.scores, model(torch.from_numpy(X)).detach().numpy(), atol=1e-6)
+    assert all(p.requires_grad for p in model.parameters())  # the caller's module is not changed
+
+
+def test_a_bare_network_has_no_other_scores() -> None:
+    assert TorchBackend(bare(), SHAPE, CPU).run(X).base_scores is None
+
+
+def test_a_gated_layer_tells_the_scores_of_the_bare_network() -> None:
+    gated = Gated(bare(), 1, 0.1)
+    found = TorchBackend(gated, SHAPE, CPU).run(X)
+    base = bare()(torch.from_numpy(X)).detach().numpy()
+    layer = AntiAdversary(bare(), 1, 0.1)(torch.from_numpy(X)).detach().numpy()
+    assert found.base_scores is not None
+    assert np.allclose(found.base_scores, base, atol=1e-6)
+    on = base[:, 0] > np.sort(base[:, 0])[2]
+    assert on.sum() == 3
+    assert np.allclose(found.scores[on], layer[on], atol=1e-6)
+    assert np.array_equal(found.scores[~on], found.base_scores[~on])
+
+
+def test_graphs_need_cuda_and_images_must_fit() -> None:
+    with pytest.raises(BadInput, match="CUDA"):
+        TorchBackend(bare(), SHAPE, CPU, captured=True)
+    with pytest.raises(BadInput):
+        TorchBackend(bare(), (3, 9, 9), CPU)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_captured_graphs_answer_as_eager_does() -> None:
+    graph = TorchBackend(network(), SHAPE, torch.device("cuda"), captured=True)
+    assert graph.kind == "graph"
+    assert np.allclose(graph.run(X).scores, TorchBackend(network(), SHAPE, CPU).run(X).scores, atol=1e-3)
+
+
+def test_a_source_names_a_network_or_a_bundle() -> None:
+    loaded = Source(model="tests.serving.nets:bare", defence="anti_adversary", shape=SHAPE, devices=("cpu",)).load(8)
+    assert (loaded.backends[0].kind, loaded.backends[0].classes) == ("eager", CLASSES)
+    two = Source(model="tests.serving.nets:bare", shape=SHAPE, devices=("cpu", "cpu"), name="mine").load(8)
+    assert (len(two.backends), two.name) == (2, "mine")
+    for wrong in ({}, {"backend": "fast", "model": "x"}):
+        with pytest.raises(BadInput):
+            Source(**wrong)  # type: ignore[arg-type]
