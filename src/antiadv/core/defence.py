@@ -30,11 +30,14 @@ TRANSFERS = ("transfer:attack=apgd", "transfer:attack=(apgd:loss=dlr,targets=9)"
 class Defence(nn.Module, ABC):
     """A classifier in front of a classifier.
 
-    `edition` is raised by 1 with every intended change of results; it is part of every cell's key. `adaptive` lists the
-    attacks against this defence, as specs: the attack `adaptive` runs them first.
+    `edition` is raised by 1 with every intended change of results; it is part of every cell's key. `later` names the
+    options that were added after results were stored: at their defaults they are left out of the key, so that stored
+    cells keep theirs. `adaptive` lists the attacks against this defence, as specs: the attack `adaptive` runs them
+    first.
     """
 
     edition: ClassVar[int] = 1
+    later: ClassVar[tuple[str, ...]] = ()
     randomised: ClassVar[bool] = False
     adaptive: ClassVar[tuple[str, ...]] = (*TRANSFERS, "bpda:attack=apgd")
     base: nn.Module
