@@ -44,7 +44,7 @@ DECAY, SQUARE_DECAY, TINY = 0.9, 0.999, 1e-8  # Adam's
 class MirroredScores(Defence):
     """The classifier `base` with its margins mirrored inside intervals of width `tau`.
 
-    A width of half to all of the usual margin is strongest: 4 for a standard network, 1 for a robust one.
+    Choose the width by the margins of the network: robust networks have small ones, and need a smaller `tau`.
 
     >>> import torch
     >>> f = torch.nn.Linear(4, 3).eval()
