@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import antiadv
+from antiadv.attacks._search.survivors import Survivors
 from antiadv.attacks.score_based import square
-from antiadv.attacks.score_based.square import Square
-from antiadv.core.ball import Ball
+from antiadv.attacks.score_based.square import Square, _Rule
+from antiadv.core.ball import Ball, Linf
 from antiadv.core.draws import Draws
 from antiadv.core.ledger import Ledger
+from antiadv.core.losses import dlr
 from antiadv.core.oracle import Oracle
 from antiadv.core.threat import Access, Threat
+from tests.contract import test_attacks as contract
 from tests.toys import Spy, halfspace, sphere
 
 BREAKS = (0, 10, 11, 50, 51, 200, 201, 500, 501, 1000, 1001, 2000, 2001, 4000, 4001, 6000, 6001, 8000, 8001, 9999)
@@ -215,3 +219,62 @@ def test_proposals_drawn_ahead_are_those_of_each_step(ball: antiadv.Ball, monkey
         monkeypatch.setattr(square, "AHEAD", ahead)
         monkeypatch.setattr(square, "LINES", lines)
         assert torch.equal(antiadv.attack(net, x, y, "square:steps=40", ball).images, reference.images)
+
+
+# ---------------------------------------------------------------- against defences that change scores
+
+
+@pytest.mark.parametrize("name", ["square:loss=dlr", "square:accept=both"])
+def test_every_variant_keeps_the_contract(name: str) -> None:
+    contract.check(name, math.inf)
+
+
+def rule(accept: str, n: int = 2) -> tuple[_Rule, Survivors, Callable[[float], list[float]]]:
+    """A rule, and a function that offers one margin to all samples and returns what they hold then."""
+    x, y = torch.zeros(n, 1, 2, 2), torch.zeros(n, dtype=torch.int64)
+    live = Survivors(
+        Oracle(Pixel().eval(), Threat(Linf(1), Access.SCORES), Ledger(n)), x, y, Draws.of(0, torch.arange(n))
+    )
+    made = _Rule("margin", accept, live)
+
+    def offer(margin: float) -> list[float]:
+        made.take(live, x, torch.tensor([[margin, 0.0]]).expand(n, 2))
+        return live.m.tolist()
+
+    return made, live, offer
+
+
+class Pixel(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.flatten(1)
+
+
+def test_a_pendulum_turns_after_ten_rejected_proposals() -> None:
+    made, _, offer = rule("pendulum")
+    assert offer(5) == [5, 5]
+    for _ in range(10):
+        assert offer(6) == [5, 5]
+    assert offer(4) == [5, 5]
+    assert offer(6) == [6, 6]
+    made.select(torch.tensor([1]))
+    assert (len(made.down), len(made.rejected)) == (1, 1)
+
+
+def test_both_ways_goes_up_once_a_proposal_jumped() -> None:
+    _, _, offer = rule("both")
+    assert offer(5) == [5, 5]
+    assert offer(7) == [5, 5]
+    assert offer(4) == [4, 4]
+    assert offer(7.5) == [7.5, 7.5]
+    assert offer(7) == [7.5, 7.5]
+    assert offer(8) == [8, 8]
+    assert offer(4.5) == [4.5, 4.5]
+
+
+def test_the_scale_free_loss_is_dlr() -> None:
+    s = torch.tensor([[4.0, 1.0, 0.0, -3.0], [1.0, 3.0, 2.0, -1.0]])
+    for scale in (0.5, 1.0, 7.0):
+        made, live, _ = rule("lower")
+        made.loss = "dlr"
+        made.take(live, live.x, scale * s)
+        assert torch.allclose(live.m, -dlr(s, live.y))

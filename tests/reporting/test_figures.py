@@ -13,7 +13,7 @@ import pytest
 
 from antiadv.core.ball import L2, Linf
 from antiadv.evaluation.cell import Record
-from antiadv.reporting.curves import by_access, by_cost, by_queries, by_radius, falling
+from antiadv.reporting.curves import by_access, by_cost, by_queries, by_radius, falling, radii
 from antiadv.reporting.figures import COLOURS, INK, Figure, Panel, Series, alone, draw, svg
 from antiadv.reporting.measures import paired, robust_accuracy, standing_by
 from antiadv.reporting.rows import Row, make_row
@@ -147,6 +147,24 @@ def test_a_search_that_the_judge_does_not_follow_tells_of_no_larger_radius() -> 
     assert [len(panel.series) for panel in figure.panels] == [2]
     assert "Not drawn, but in the tables: with rounded_scores." in figure.caption
     assert by_radius([both[0], row("fab", astray, ANTI)]) == []
+
+
+def test_a_run_without_a_radius_shows_every_radius_on_its_own() -> None:
+    records = [record(i, attacked=5, distance=(i + 1) / 255) for i in range(20)]
+    alone = row("minimum_norm", records, threat="linf:inf")
+    (figure,) = by_radius([alone])
+    (series,) = figure.panels[0].series
+    assert (series.x[0], series.x[-1]) == (0, pytest.approx(20))
+    assert (series.y[0], series.y[-1]) == (100, 0)
+    assert "from the run's own on" not in figure.caption
+    (said,) = radii([alone, row("pgd", records)])
+    assert all(f"{share} [" in said for share in ("95.0", "90.0", "80.0", "60.0", "20.0"))
+    assert "at 8/255" in said
+    (l2,) = radii([row("minimum_norm", [record(0, attacked=5, distance=0.7)], threat="l2:inf")])
+    assert "at 0.25" in l2
+    (both,) = by_radius([alone, row("minimum_norm", records[:10], ANTI, threat="linf:inf")])
+    assert [s.x[-1] for s in both.panels[0].series] == [pytest.approx(10)] * 2, "the samples that both have"
+    assert by_radius([alone, row("fab", records)])[0].sources == (alone.cell.key,)
 
 
 def test_cells_at_several_radii_make_a_curve() -> None:

@@ -29,6 +29,7 @@ from antiadv.attacks.score_based.square import Square
 from antiadv.attacks.white_box.apgd import APGD
 from antiadv.attacks.white_box.autoattack import Autoattack
 from antiadv.attacks.white_box.fab import FAB
+from antiadv.attacks.white_box.minimum_norm import MinimumNorm
 from antiadv.attacks.white_box.pgd import PGD
 from antiadv.core import spec
 from antiadv.core.attack import Attack
@@ -38,6 +39,7 @@ ATTACKS: dict[str, Callable[..., Attack]] = {
     "pgd": PGD,
     "apgd": APGD,
     "fab": FAB,
+    "minimum_norm": MinimumNorm,
     "cascade": Cascade,
     "autoattack": Autoattack,
     "nes": NES,

@@ -4,6 +4,9 @@
     text(value)                  →  defaults left out     PGD(steps=20)                →  pgd:steps=20
     full(value)                  →  defaults filled in    goes into a cell's key
 
+Options that a class names in `later` were added after results were stored. `full` leaves them out at their defaults, so
+that stored cells keep their keys.
+
 The options of a name are the parameters of its class or loader, read according to their annotations. Items without `=`
 fill the first parameters in order (`linf:8/255`, `compact:trades`). A fraction is a number. Tuples are joined by `+`. A
 value that is a spec itself, or holds any of `,=+()`, is put in brackets: `transfer:attack=(pgd:steps=20,restarts=5)`.
@@ -47,11 +50,12 @@ class Spec:
         return self.factory(*args, **self.options)
 
     def text(self, *, defaults: bool = False, leave_out: tuple[str, ...] = ()) -> str:
-        known = parameters(self.factory)
+        known, later = parameters(self.factory), getattr(self.factory, "later", ())
         shown = [
             f"{key}={show(value, defaults=defaults)}"
             for key, value in self.options.items()
-            if key not in leave_out and (defaults or key not in known or not _same(value, known[key].default))
+            if key not in leave_out
+            and ((defaults and key not in later) or key not in known or not _same(value, known[key].default))
         ]
         return self.name + (":" + ",".join(shown) if shown else "")
 

@@ -7,8 +7,11 @@ from torch import nn
 from antiadv.core import spec
 from antiadv.core.defence import Defence
 from antiadv.defences.anti_adversary import AntiAdversary
+from antiadv.defences.mirrored_scores import MirroredScores
 from antiadv.defences.resize_pad import ResizePad
 from antiadv.defences.rounded_scores import RoundedScores
+from antiadv.defences.scaled_scores import ScaledScores
+from antiadv.defences.score_noise import ScoreNoise
 from antiadv.defences.self_ensemble import SelfEnsemble
 from antiadv.defences.small_noise import SmallNoise
 
@@ -18,6 +21,9 @@ DEFENCES: dict[str, type[Defence]] = {
     "self_ensemble": SelfEnsemble,
     "resize_pad": ResizePad,
     "rounded_scores": RoundedScores,
+    "mirrored_scores": MirroredScores,
+    "scaled_scores": ScaledScores,
+    "score_noise": ScoreNoise,
 }
 
 BARE = "none"  # the text of a cell without a defence

@@ -13,6 +13,7 @@ from typing import Any
 
 from antiadv.core.printable import in_markdown
 from antiadv.evaluation.store import Store
+from antiadv.reporting.curves import radii
 from antiadv.reporting.flags import Flag
 from antiadv.reporting.flags import flags as _flags
 from antiadv.reporting.measures import Calibration
@@ -41,8 +42,8 @@ class Report:
 
     @property
     def sentences(self) -> list[str]:
-        """The sentences below the table: warning signs, then confidence, then the verdict."""
-        return [*(f"Flag {flag}" for flag in self.flags), *map(str, self.confidence), *self.verdict]
+        """The sentences below the table: warning signs, then radii, then confidence, then the verdict."""
+        return [*(f"Flag {flag}" for flag in self.flags), *radii(self.rows), *map(str, self.confidence), *self.verdict]
 
     def __str__(self) -> str:
         return as_markdown(self.rows, self.sentences)

@@ -2,13 +2,14 @@
 
     by_queries(rows)     robust accuracy for every budget up to the run's, for attacks that stop at success
     by_radius(rows)      robust accuracy at other radii, where the records allow it
+    radii(rows)          the same in words, at a few radii, for runs without a radius
     by_access(levels)    the gain of a defence for each level of access
     by_cost(rows)        the ratio of the queries that it takes to fool the median sample
 
 A run shows smaller budgets if the attack stops at success and no step depends on the budget (`STOPPING`). It shows
 larger radii if the attack looks for the closest adversarial image, whose distance is in the record. It does not show
-smaller radii, because such an attack stops at its first image inside the ball. For other attacks, each cell shows one
-radius.
+smaller radii, because such an attack stops at its first image inside the ball. A run without a radius (`linf:inf`)
+shows every radius, and needs no other run beside it. For other attacks, each cell shows one radius.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import TypeVar
 
 from antiadv import attacks, defences
 from antiadv.core.ball import Ball
+from antiadv.core.spec import show_number
 from antiadv.core.threat import Access
 from antiadv.evaluation.cell import Record
 from antiadv.reporting.figures import Figure, Panel, Series
@@ -41,6 +43,7 @@ POINTS = 32  # points of a curve
 FARTHEST = 4.0  # the largest radius, in multiples of the run's
 APART = 1.25  # the least ratio of radii that make a curve
 LINES = 4  # defended lines of a panel
+NAMED = {math.inf: (1 / 255, 2 / 255, 4 / 255, 8 / 255, 16 / 255), 2: (0.25, 0.5, 1.0, 2.0)}  # radii of `radii`
 ACCURACY = "robust accuracy, %"
 SAME = "All lines of a panel use the same samples."
 BOUNDS = {"exactly": ("measured", "o"), "more": ("more than this", ">"), "less": ("less than this", "<")}
@@ -106,7 +109,8 @@ def by_radius(rows: Sequence[Row]) -> list[Figure]:
                 panels.append(Panel(title, along, ACCURACY, lines))
                 used += mine
         if panels:
-            how = "the closest adversarial image of each sample shows every radius from the run's own on"
+            own = "" if all(map(_endless, used)) else " from the run's own on"
+            how = f"the closest adversarial image of each sample shows every radius{own}"
             caption = (
                 f"Samples that stand against {attack}: {how if minimal else 'a cell for each radius'}, with 95 % "
                 f"intervals. {SAME} {_searched(used)}{_left_out(fullest, used)}"
@@ -114,6 +118,22 @@ def by_radius(rows: Sequence[Row]) -> list[Figure]:
             name, title = f"radius-{_slug(attack)}", f"Robust accuracy against ε: {attack}"
             found.append(Figure(name, title, caption, tuple(panels), _keys(used)))
     return found
+
+
+def radii(rows: Iterable[Row]) -> list[str]:
+    """A sentence for each run without a radius."""
+    said = []
+    for r in filter(_endless, _ran(rows)):
+        p = r.cell.threat.ball.p
+        at = [f"{_at(r, Ball(p, e))} at {show_number(e)}" for e in NAMED[p]]
+        norm = "Linf" if p == math.inf else "L2"
+        said.append(f"{r.place} {_who(r)}, {r.cell.attack}, robust accuracy in % by {norm} radius: {', '.join(at)}.")
+    return said
+
+
+def _endless(r: Row) -> bool:
+    """Whether the run had no radius: then the distances of its images show every radius."""
+    return r.cell.threat.ball.eps == math.inf
 
 
 def _setting(r: Row) -> tuple[tuple[str, str], float, int | None]:
@@ -234,23 +254,29 @@ def _fullest(rows: Iterable[Row], key: Callable[[Row], Hashable]) -> list[Row]:
 
 
 def _chosen(rows: Sequence[Row]) -> list[Row]:
-    """The rows of networks that were attacked bare and defended, with the defences that most networks have."""
+    """The rows of networks that were attacked bare and defended, with the defences that most networks have.
+
+    Of other networks, the runs without a radius.
+    """
     spread = Counter(d for (_, d), _ in _groups(rows, lambda r: (_network(r), r.defence)))
     kept = []
     for _, group in _groups(rows, _network):
         found = sorted({r.defence for r in group} - {defences.BARE}, key=lambda d: (-spread[d], d))[:LINES]
-        if found and any(r.defence == defences.BARE for r in group):
-            kept += [r for d in (defences.BARE, *found) for r in group if r.defence == d]
+        both = found and any(r.defence == defences.BARE for r in group)
+        kept += [r for d in (defences.BARE, *found) for r in group if r.defence == d and (both or _endless(r))]
     return kept
 
 
 def _shared(rows: Sequence[Row]) -> list[Row]:
     """The rows with only the samples that all of them have, so that an unfinished cell compares fairly.
 
-    Empty if there is nothing to compare: no common sample, or not both a bare row and a defended one.
+    Empty if there is nothing to compare: no common sample, or not both a bare row and a defended one. A run without a
+    radius needs no other.
     """
-    common = set.intersection(*({x.sample for x in r.records} for r in rows))
-    if not common or len({r.cell.defence == defences.BARE for r in rows}) < 2:
+    if len({r.cell.defence == defences.BARE for r in rows}) < 2:
+        rows = [r for r in rows if _endless(r)]
+    common = set.intersection(*({x.sample for x in r.records} for r in rows)) if rows else set[int]()
+    if not common:
         return []
     return [dataclasses.replace(r, records=[x for x in r.records if x.sample in common]) for r in rows]
 

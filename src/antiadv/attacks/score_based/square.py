@@ -14,6 +14,13 @@
           η          two mounds side by side, one up, one down, the pair lying or standing:
                      on ring r around its middle a mound is Σ_{j=r}^{⌊h/2⌋} 1/(j+1)² high           (4)
 
+Against defences that change scores:
+
+    loss       dlr: m / (s_(1) − s_(3)) in place of m, which no scaling of the scores changes
+    accept     both (bi-Square, of the authors of `mirrored_scores`): once a proposal raised m by more than 3, accept z'
+               if m rises, or falls by more than 3
+               pendulum: after ten rejected proposals, change between lower m and higher m
+
 Notation:   p → `p` (its first value), h → `side`, ε → `ball.eps`, dir and ^ → `_unit`.
 Cost:       one query for the start and one per proposal. Ends with the budget or after `steps` proposals. The authors'
             `n_queries` does not count the start: their n is `queries=n + 1` here.
@@ -30,7 +37,7 @@ import bisect
 import functools
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -46,6 +53,7 @@ from antiadv.core.validation import at_least
 
 HALVINGS = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
 HORIZON = 10_000  # the number of proposals the halvings were chosen for
+JUMP, PATIENCE = 3.0, 10  # of `accept`: in logits, and in proposals
 AHEAD = 64  # proposals planned at once; one by one, planning is more than half of a step's operations
 LINES = 1 << 21  # most rows and columns in them, unless one proposal has more: 16 MiB for each of ten tensors
 
@@ -59,11 +67,14 @@ class Square:
     p: float = 0.8
     steps: int = 5000
     rescale: bool = False
+    loss: Literal["margin", "dlr"] = "margin"
+    accept: Literal["lower", "both", "pendulum"] = "lower"
 
     access: ClassVar[Access] = Access.SCORES
     norms: ClassVar[frozenset[float]] = frozenset({2, math.inf})
     minimal: ClassVar[bool] = False
     edition: ClassVar[int] = 1
+    later: ClassVar[tuple[str, ...]] = ("loss", "accept")
 
     def __post_init__(self) -> None:
         at_least(0, steps=self.steps)
@@ -79,11 +90,12 @@ class Square:
         start, plan, propose = (_stripes, _squares, _repaint) if linf else (_tiles, _windows, _exchange)
         paid = (oracle.left() - 1).clamp(1, max(1, self.steps))  # proposals that each sample can pay for, on the CPU
         live = Survivors(oracle, x, y, draws)
+        rule = _Rule(self.loss, self.accept, live)
         z, plans, last = start(live.x, ball, live.draws), Plan(), 0
         for t in range(self.steps + 1):
             if not len(live):
                 break
-            fooled = live.take(z, live.oracle.scores(z))
+            fooled = rule.take(live, z, live.oracle.scores(z))
             if t == last < self.steps:
                 last = min(self.steps, t + max(1, min(AHEAD, LINES // (len(live) * sum(x.shape[2:])))))
                 sides = self._sides(range(t, last), paid[live.rows] if self.rescale else None, x, odd=not linf)
@@ -95,6 +107,7 @@ class Square:
             on = live.release(fooled.tolist())
             if on is not None:
                 z, plans = z[on], tuple(p[on] for p in plans)
+                rule.select(on)
         return live.images()
 
     def side(self, t: int, height: int, width: int, *, odd: bool = False) -> int:
@@ -109,6 +122,39 @@ class Square:
         lengths = [HORIZON] if paid is None else paid.tolist()
         known = {n: [self.side(t * HORIZON // n, *x.shape[2:], odd=odd) for t in steps] for n in set(lengths)}
         return torch.tensor([known[n] for n in lengths], device=x.device).view(len(lengths), len(steps), 1, 1, 1)
+
+
+class _Rule:
+    """Which proposals are accepted. One row per remaining sample, like `Survivors`."""
+
+    def __init__(self, loss: str, accept: str, live: Survivors) -> None:
+        self.loss, self.accept = loss, accept
+        self.down = torch.ones_like(live.m, dtype=torch.bool)  # whether a lower m is looked for
+        self.rejected = torch.zeros_like(live.m)  # proposals in a row, for the pendulum
+
+    def take(self, live: Survivors, z: Tensor, s: Tensor) -> Tensor:
+        """`Survivors.take` with this rule."""
+        if (self.loss, self.accept) == ("margin", "lower"):
+            return live.take(z, s)
+        m = live.oracle.margin(s, live.y).to(live.m)
+        if self.loss == "dlr" and s.shape[1] > 2:
+            top = s.topk(3, dim=1).values
+            m = m / (top[:, 0] - top[:, 2] + 1e-12).to(m)
+        live.keep(z, m, (m < live.m) if self.accept == "lower" else self._better(m, live.m))
+        return live.oracle.fooled(s, live.y)
+
+    def _better(self, m: Tensor, best: Tensor) -> Tensor:
+        if self.accept == "both":
+            self.down &= ~(m > best + JUMP)
+            return torch.where(self.down, m < best, (m > best) | (m < best - JUMP))
+        better = torch.where(self.down, m < best, m > best) | (best == math.inf)
+        self.rejected = torch.where(better, 0, self.rejected + 1)
+        turn = self.rejected >= PATIENCE
+        self.down, self.rejected = self.down ^ turn, self.rejected.masked_fill(turn, 0)
+        return better
+
+    def select(self, on: Tensor) -> None:
+        self.down, self.rejected = self.down[on], self.rejected[on]
 
 
 # ---------------------------------------------------------------- Linf
