@@ -22,7 +22,20 @@ import typer
 
 import antiadv
 from antiadv import __version__
-from antiadv.cli import attack, catalogue, data, demo, evaluate, report, reproduce, start, theory, train, verdict
+from antiadv.cli import (
+    attack,
+    catalogue,
+    data,
+    demo,
+    evaluate,
+    options,
+    report,
+    reproduce,
+    start,
+    theory,
+    train,
+    verdict,
+)
 from antiadv.cli.start import ENDED, STOPPED
 from antiadv.core.errors import AntiadvError
 from antiadv.core.printable import printable
@@ -66,7 +79,7 @@ def _root(
 
 def main(args: list[str] | None = None) -> int:
     """Run a command and return its exit code."""
-    args = sys.argv[1:] if args is None else args
+    args = options.spelled_out(sys.argv[1:] if args is None else args)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # prints ? for a letter that the terminal lacks
     with warnings.catch_warnings(), _ending():

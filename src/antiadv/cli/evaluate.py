@@ -21,9 +21,9 @@ def command(
     shard: options.Shard = 250,
     batch: options.Batch = 256,
     seed: options.Seed = 0,
-    precision: options.Precision = "float32",
+    precision: options.Precision = options.AUTO,
     looks: options.Looks = options.LOOKS,
-    compiled: options.Compiled = False,
+    compiled: options.Compiled = options.AUTO,
     runner: options.Runner = "local",
     store: options.StoreFolder = Path("results"),
     device: options.Device = None,
@@ -39,7 +39,11 @@ def command(
     from antiadv.reporting import report_of
     from antiadv.reporting.rows import bare_cell, rows
 
-    workers, resources, facts = parse_runner(runner), Resources(device, compiled=compiled), Store(store)
+    workers, resources, facts = (
+        parse_runner(runner),
+        Resources(device, compiled=options.compiled(compiled)),
+        Store(store),
+    )
     options.check_here(resources, precision, runner)
     names = {"model": model, "attack": attack, "threat": threat, "defence": defence, "data": data}
     cell = make_cell(**names, samples=samples, seed=seed, precision=precision, looks=looks, resources=resources)

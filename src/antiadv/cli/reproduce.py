@@ -31,8 +31,8 @@ def command(
         Path | None,
         typer.Option("--dir", "--data", help="The folder of imported data sets, and of resnet50.pt or resnet50-v1.pt."),
     ] = None,
-    compiled: options.Compiled = False,
-    precision: options.Precision = "float32",
+    compiled: options.Compiled = options.AUTO,
+    precision: options.Precision = options.AUTO,
     shard: options.Shard = 250,
     batch: options.Batch = 256,
     runner: options.Runner = "local",
@@ -55,7 +55,7 @@ def command(
     experiments = list(paper.EXPERIMENTS) if names == ["all"] else list(dict.fromkeys(names))
     source = paper.Source(networks, None if directory is None else str(directory))
     requests = in_order({name: paper.find(name).layout(source, samples) for name in experiments})
-    run, resources, facts = parse_runner(runner), Resources(device, compiled=compiled), Store(store)
+    run, resources, facts = parse_runner(runner), Resources(device, compiled=options.compiled(compiled)), Store(store)
     possible, missing = resolve(requests, precision, resources)
     cells = [as_stored(cell, facts) for cell in possible]
     if listed:

@@ -27,6 +27,7 @@ from antiadv.core.engine import answer, scores_and_gradient, scores_and_jacobian
 from antiadv.core.errors import BadInput
 from antiadv.core.losses import Loss
 from antiadv.core.validation import check_base, check_float, check_whole
+from antiadv.engine.background import Background
 from antiadv.engine.cuda_graphs import LEAST_IMAGES, MODELS_KEPT, Graph, GraphCache
 from antiadv.engine.meter import Passes, aside, bill, metered
 from antiadv.engine.optimise import Copies, gains
@@ -76,6 +77,18 @@ class Fast:
         self._copies, self._graphs = Copies(precision, compiled), GraphCache(least, tuned)
         self._passes: dict[tuple[nn.Module, str], Passes] = {}
         self._judge: Fast | None = None
+        self._background: Background | None = None
+
+    def compile_if_it_pays(self, passes: int) -> None:
+        """In a job of at most so many passes, let the compiled network take over when it can (`background.py`)."""
+        if not self.compiled:
+            self._background = Background(self.precision, passes)
+
+    def _take_over(self) -> None:
+        """Go on with the compiled network. Graphs are captured again."""
+        self.compiled, self._background = True, None
+        self._copies = Copies(self.precision, compiled=True)
+        self._graphs.clear()
 
     def forget(self) -> None:
         """Forget which sizes were asked for, so that later requests are cut as a new engine would cut them."""
@@ -85,7 +98,8 @@ class Fast:
 
     def judge(self, model: nn.Module) -> Fast:
         """An engine in float32 without copies of the network; this engine, if it is one for this model."""
-        if self.precision == "float32" and not self.compiled and (self.plain or not gains(base_of(model), "float32")):
+        fixed = not self.compiled and self._background is None
+        if self.precision == "float32" and fixed and (self.plain or not gains(base_of(model), "float32")):
             return self
         if self._judge is None:
             self._judge = Fast(self.batch, "float32", self.least, plain=True)
@@ -122,6 +136,8 @@ class Fast:
     def _run(self, model: nn.Module, kind: Kind, run: Run, *inputs: Tensor) -> tuple[Tensor, ...]:
         """Make a request part by part; the parts become smaller when memory runs out."""
         inputs = (inputs[0].detach(), *inputs[1:])
+        if self._background is not None and len(inputs[0]) and self._background.ready(model, inputs[0][: self.batch]):
+            self._take_over()
         done: list[tuple[Tensor, ...]] = []
         at, total = 0, len(inputs[0])
         while at < total or not done:  # once for no images too: the model knows the shape of its answer

@@ -92,7 +92,7 @@ class Cell:
         samples = self.samples if self.samples.step > 0 else self.samples[::-1]
         words += ["--samples", f"{samples.start}:{samples.stop}"]
         words += ["--seed", str(self.seed)] if self.seed else []
-        words += ["--precision", self.precision] if self.precision != "float32" else []
+        words += ["--precision", self.precision]  # the default depends on the device
         words += ["--looks", str(self.looks)] if self.own_looks else []
         return shlex.join(["antiadv", "evaluate", *words])
 

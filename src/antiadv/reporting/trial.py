@@ -25,7 +25,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from antiadv import attacks, defences
+from antiadv import defences
+from antiadv.attacks import parse
 from antiadv.core import spec
 from antiadv.core.ball import Ball, Linf
 from antiadv.core.defence import TRANSFERS, Defence, Randomised
@@ -34,7 +35,9 @@ from antiadv.core.errors import BadInput
 from antiadv.core.threat import Access, Threat
 from antiadv.core.validation import check_base, check_images, check_labels, check_scores, fitting, untouched
 from antiadv.engine.meter import Meter
+from antiadv.engine.precision import AUTO
 from antiadv.evaluation import attack as attack_and_judge
+from antiadv.evaluation.automatic import resolve_precision
 from antiadv.evaluation.cell import Cell, Record
 from antiadv.reporting import Report, as_markdown, report_of
 from antiadv.reporting.flags import Flag, before
@@ -58,12 +61,12 @@ def battery(ball: Ball, defence: Defence, queries: int | None = None) -> list[tu
     defence they average over its random numbers. The targeted transfer is left out, because it takes nine times as
     long as the untargeted one.
     """
-    named = [t for t in defence.adaptive if t not in TRANSFERS and ball.p in attacks.parse(t).norms]
+    named = [t for t in defence.adaptive if t not in TRANSFERS and ball.p in parse(t).norms]
     if defence.randomised:
         named = [AVERAGED, *(f"eot:attack=({t}),samples=10" for t in named if t not in Randomised.adaptive)]
     texts = dict.fromkeys(("square", "apgd", TRANSFERS[0], *named))
     budgets = {"square": queries or QUERIES}
-    return [(t, Threat(ball, attacks.parse(t).access, budgets.get(t))) for t in texts]
+    return [(t, Threat(ball, parse(t).access, budgets.get(t))) for t in texts]
 
 
 # ---------------------------------------------------------------- time
@@ -255,11 +258,14 @@ def verdict(
     queries: int | None = None,
     seed: int = 0,
     batch: int = 256,
+    precision: str = AUTO,
+    compiled: bool | str = AUTO,
 ) -> Verdict:
     """Judge a defence on this classifier and these images: gains, warning signs and cost.
 
     `defence` is a spec text, or a defence that wraps `model`. `ball` is the perturbation set (by default Linf(8/255)),
     `queries` the budget of the score-based attack. Images are taken in order, as many as fit into `minutes`.
+    `precision` and `compiled` are those of `attack`.
 
     >>> net = nn.Sequential(nn.Flatten(), nn.Linear(12, 3)).eval()
     >>> x = torch.full((4, 3, 2, 2), 0.5)
@@ -275,7 +281,8 @@ def verdict(
         raise BadInput("a verdict needs images and a label for each; found none. Pass at least one.")
     defended = _wrapped(defence, model)
     limits = Threat(Linf(8 / 255) if ball is None else ball, Access.SCORES, queries)
-    trial = _in_memory(model, defended, x, y, battery(limits.ball, defended, queries), seed, batch)
+    how = {"seed": seed, "batch": batch, "compiled": compiled}
+    trial = _in_memory(model, defended, x, y, battery(limits.ball, defended, queries), precision, how)
     return run_trial(
         trial, range(len(x)), minutes, lambda flag: warnings.warn(f"Flag {flag}", stacklevel=4), batch=batch
     )
@@ -296,10 +303,10 @@ def _in_memory(
     x: Tensor,
     y: Tensor,
     attacks: Sequence[tuple[str, Threat]],
-    seed: int,
-    batch: int,
+    precision: str,
+    how: dict[str, Any],
 ) -> Trial:
-    """A trial whose records are kept in memory."""
+    """A trial whose records are kept in memory. `how` are more arguments of `attack`."""
     registered = type(defended) in defences.DEFENCES.values()
     sides = {defences.BARE: model, spec.text(defended) if registered else type(defended).__name__: defended}
     records: dict[tuple[str, str], list[Record]] = {(d, a): [] for a, _ in attacks for d in sides}
@@ -311,14 +318,18 @@ def _in_memory(
     def run(ids: Sequence[int]) -> None:
         part, labels = images(ids)
         for (text, threat), (name, side) in product(attacks, sides.items()):
+            budget, chosen = threat.queries, searched_in(text, threat, side)
             outcome = attack_and_judge(
-                side, part, labels, text, threat.ball,
-                queries=threat.queries, seed=seed, ids=torch.tensor(ids), batch=batch,
-            )  # fmt: skip
+                side, part, labels, text, threat.ball, queries=budget, ids=torch.tensor(ids), precision=chosen, **how
+            )
             records[name, text] += outcome.records
 
+    def searched_in(text: str, threat: Threat, side: nn.Module) -> str:
+        return resolve_precision(precision, parse(text), side, threat.ball, x.device)
+
     def row(text: str, threat: Threat, side: str, n: int) -> Row:
-        cell = Cell(IN_HAND, "", type(model).__name__, "", side, text, threat, range(n), seed)
+        chosen = searched_in(text, threat, sides[side])
+        cell = Cell(IN_HAND, "", type(model).__name__, "", side, text, threat, range(n), how["seed"], chosen)
         return make_row(cell, records[side, text], [] if side == defences.BARE else records[defences.BARE, text])
 
     def rows(ids: Sequence[int]) -> list[Row]:
