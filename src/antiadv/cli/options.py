@@ -42,9 +42,19 @@ Samples = Annotated[
     str | None, typer.Option("--samples", help="Samples, as START:STOP.", show_default="the first 1000, or all")
 ]
 Shard = Annotated[
-    int, typer.Option("--shard", help="Samples in a shard. If the run is killed, unfinished shards are lost.")
+    int | None,
+    typer.Option(
+        "--shard",
+        help="Samples in a shard. If the run is killed, unfinished shards are lost.",
+        show_default="250; 1000 on a GPU",
+    ),
 ]
-Batch = Annotated[int, typer.Option("--batch", min=1, help="Largest number of images in one network pass.")]
+Batch = Annotated[
+    int | None,
+    typer.Option(
+        "--batch", min=1, help="Largest number of images in one network pass.", show_default="128; 1024 on a GPU"
+    ),
+]
 Seed = Annotated[int, typer.Option("--seed", help="Seed of all random numbers.")]
 Precision = Annotated[
     str,

@@ -38,7 +38,7 @@ def command(
     ] = None,
     minutes: Annotated[float, typer.Option("--minutes", help="Take as many of the samples as fit into this.")] = 5.0,
     threat: options.Threat = "linf:8/255",
-    batch: options.Batch = 256,
+    batch: options.Batch = None,
     seed: options.Seed = 0,
     precision: options.Precision = options.AUTO,
     compiled: options.Compiled = options.AUTO,

@@ -34,14 +34,23 @@ from antiadv.engine.optimise import Copies, gains
 from antiadv.engine.precision import check_precision
 from antiadv.engine.switches import ALONE, switched, switched_for_compiled
 
+# Images in one pass, if nobody says how many. On a CPU 64 to 128 are the fastest: with 256 a gradient takes 6 % longer
+# (compact:trades). On a GPU more are faster: on an H200 1,024 images take as long as 600 in passes of 512.
+BATCH_ON_GPU, BATCH_ON_CPU = 1024, 128
 PASSES_KEPT = 4 * MODELS_KEPT  # kinds of request whose passes per image are known
 
 Kind = tuple[Any, ...]  # of a request, such as ("scores",)
 Run = Callable[..., tuple[Tensor, ...]]  # (model, tensors of one part) → scores, and what else was asked for
 
 
-def engine(device: torch.device, batch: int = 256, precision: str = "float32", compiled: bool = False) -> Fast:
+def default_batch(device: torch.device) -> int:
+    """The number of images in one pass that suits a device."""
+    return BATCH_ON_GPU if device.type == "cuda" else BATCH_ON_CPU
+
+
+def engine(device: torch.device, batch: int | None = None, precision: str = "float32", compiled: bool = False) -> Fast:
     """The fast engine for a device and a precision."""
+    batch = default_batch(device) if batch is None else batch
     check_precision(precision)
     _check_available(precision, device)
     return Fast(batch, precision, compiled=compiled)

@@ -91,7 +91,7 @@ def attack(
     targeted: bool = False,
     seed: int = 0,
     ids: Tensor | None = None,
-    batch: int = 256,
+    batch: int | None = None,
     precision: str = AUTO,
     compiled: bool | str = AUTO,
     looks: int = LOOKS,
@@ -100,7 +100,8 @@ def attack(
 
     `queries` is the budget per sample, `access` the access level (by default the one that the attack needs). With
     `targeted`, y holds the classes to reach. `ids` are the numbers of the samples, which key their random numbers (by
-    default 0, 1, …). `batch` images pass through the network at once. The search runs in `precision`: `auto` is the
+    default 0, 1, …). `batch` images pass through the network at once (by default as many as suit the
+    device). The search runs in `precision`: `auto` is the
     fastest that is known to lose nothing with this attack on this device. With `compiled=True` the network is compiled
     first, which takes half a minute or so each network; with `auto` a long attack on a GPU goes on with the compiled
     network once it is ready. The judge uses float32 and the network as it is. It asks a randomised defence `looks`

@@ -39,7 +39,7 @@ def check_compiled(compiled: bool | str) -> None:
         raise BadInput(f"compiled is True, False or {AUTO!r}; found {compiled!r}. Give one of these.")
 
 
-def fast_engine(device: torch.device, batch: int, precision: str, compiled: bool | str, passes: int) -> Fast:
+def fast_engine(device: torch.device, batch: int | None, precision: str, compiled: bool | str, passes: int) -> Fast:
     """The engine for a job of at most so many passes, which decide about compiling if `compiled` is `auto`."""
     check_compiled(compiled)
     made = engine(device, batch, precision, compiled is True)
@@ -66,7 +66,7 @@ class Resources:
         self._data: dict[str, Dataset] = {}
         self._last: tuple[str, nn.Module] | None = None
         self._defended: tuple[str, nn.Module, nn.Module] | None = None
-        self._engine: tuple[tuple[str, int, str | None], Fast] | None = None
+        self._engine: tuple[tuple[str, int | None, str | None], Fast] | None = None
 
     def __reduce__(self) -> tuple[type[Resources], tuple[object, ...]]:
         return Resources, (self.asked, dict(self._given), dict(self._sets), self.compiled)
@@ -116,7 +116,7 @@ class Resources:
                 self._defended = (defence, base, defences.wrap(defence, base))
         return self._defended[2]
 
-    def engine(self, precision: str = "float32", batch: int = 256, passes: int = 0) -> Fast:
+    def engine(self, precision: str = "float32", batch: int | None = None, passes: int = 0) -> Fast:
         """The engine for this device and the network loaded last, for a job of at most so many passes.
 
         It is kept, with its CUDA graphs, until another batch, precision or network is asked for. What it learned from

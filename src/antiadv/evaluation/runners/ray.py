@@ -201,7 +201,7 @@ class _Worker:
         device: str,
         nets: Mapping[str, Any],
         sets: Mapping[str, Any],
-        batch: int,
+        batch: int | None,
         images: bool,
         compiled: bool | str,
     ) -> None:

@@ -69,7 +69,7 @@ class Work:
     """Runs one job when called. With `images`, the attacked images are returned with the records."""
 
     resources: Resources
-    batch: int = 256
+    batch: int | None = None
     images: bool = False
     watch: Watch | None = None
 
