@@ -86,7 +86,7 @@ class Twice(Spy):
 def test_the_battery_climbs_the_levels_of_access():
     layer = antiadv.AntiAdversary(small_net())
     found = battery(antiadv.L2(0.5), layer)
-    assert [a for a, _ in found] == ["square", "apgd", "transfer:attack=apgd", "bpda:attack=apgd", "pseudo_label"]
+    assert [a for a, _ in found] == ["square", "apgd", "transfer:attack=fast", "bpda:attack=apgd", "pseudo_label"]
     assert [t.access for _, t in found] == [Access.SCORES, Access.GRADIENTS, *[Access.INTERNALS] * 3]
     assert [t.queries for _, t in found] == [QUERIES, None, None, None, None]
     assert battery(antiadv.L2(0.5), layer, 50)[0][1].queries == 50
@@ -100,7 +100,7 @@ def test_the_battery_runs_what_a_defence_names_in_its_norm():
 
 def test_the_battery_averages_dice_out():
     noise = wrap("small_noise", small_net())
-    assert [a for a, _ in battery(antiadv.L2(0.5), noise)] == ["square", "apgd", "transfer:attack=apgd", AVERAGED]
+    assert [a for a, _ in battery(antiadv.L2(0.5), noise)] == ["square", "apgd", "transfer:attack=fast", AVERAGED]
     noise.adaptive = ("pgd",)
     assert battery(antiadv.L2(0.5), noise)[-1][0] == "eot:attack=(pgd),samples=10"
 

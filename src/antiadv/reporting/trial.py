@@ -55,8 +55,7 @@ def battery(ball: Ball, defence: Defence, queries: int | None = None) -> list[tu
     """Return the attacks of a trial: by scores, by gradients, and adaptive ones.
 
     The adaptive attacks are the transfer from the base network and those that the defence names. On a randomised
-    defence they average over its random numbers. The targeted transfer is left out, because it takes nine times as
-    long as the untargeted one.
+    defence they average over its random numbers.
     """
     named = [t for t in defence.adaptive if t not in TRANSFERS and ball.p in attacks.parse(t).norms]
     if defence.randomised:
@@ -265,7 +264,7 @@ def verdict(
     >>> x = torch.full((4, 3, 2, 2), 0.5)
     >>> made = verdict(net, x, net(x).argmax(1), "anti_adversary", queries=10)
     >>> made.samples, [row.cell.attack for row in made.rows[::2]]
-    (4, ['square', 'apgd', 'transfer:attack=apgd', 'bpda:attack=apgd', 'pseudo_label'])
+    (4, ['square', 'apgd', 'transfer:attack=fast', 'bpda:attack=apgd', 'pseudo_label'])
     """
     check_base(model)
     check_images(x)

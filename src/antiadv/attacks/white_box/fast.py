@@ -1,22 +1,22 @@
 """Fast: what AutoAttack finds, for a fiftieth of its cost, and AutoAttack itself where gradients cannot be trusted.
 
-    search     minimum_margin:targets=9,steps=20 → probability_margin:steps=20, on the samples that are within reach  (1)
+    search     minimum_margin:targets=5 → probability_margin:steps=20, both on samples within reach               (1)
     probe      square with `probe` proposals on every sample that stands: a search that needs no gradients
     alarm      for a sample, if the probe came as far as the gradients did, or nearly,                            (2)
                    m(x) − m(z_probe) > 0.8·(m(x) − m(z_search)),   m = s_y − max_{k≠y} s_k
-               or if a gradient of its search was exactly zero
+               or if the gradients lowered the margin nowhere, or one of them was exactly zero
     then       autoattack on the samples with an alarm
 
-(1) After each target, and before probability_margin, a sample is left alone if its smallest margin is above half of its
-margin at x. (2) A few blind proposals must not come near to what gradients find. Where they do, the gradients are
-masked. On a randomised classifier one draw decides nothing: there both APGD stages of AutoAttack run through `eot` at
-once, on all samples.
+(1) After each target, and before probability_margin, a sample is left alone if its smallest margin is above 0.4 of its
+margin at x. On 1,000 images of `compact:pretraining` nothing that is stored breaks a sample beyond that.
 
-How many samples raised the alarm is in the records: only AutoAttack makes more than `most_queries` queries. The report
-says so (flag `fast_alarm`).
+(2) A few blind proposals must not come near to what gradients find; where they do, the gradients are masked. On a
+randomised classifier one draw decides nothing: there two APGD runs (both losses) go through `eot` at once.
 
-Cost:       for a sample that stands within reach and raises no alarm 1 + 190 + 1 + 42 + 1 + 52 queries, 220 of them
-            with gradient; out of reach after the first target 1 + 22 + 1 + 52 queries, 20 with gradient.
+The records show the alarm: only AutoAttack makes more than `most_queries` queries. A report says so (`fast_alarm`).
+
+Cost:       for a sample that stands within reach and raises no alarm 1 + 106 + 1 + 42 + 1 + 51 + 1 = 203 queries, 140
+            of them with gradient; out of reach after the first target 1 + 22 + 1 + 51 + 1 = 76, 20 with gradient.
 Departures: there is no publication. A rule over the batch, such as "the probe broke more than chance allows", would
             make a sample's result depend on the others in its batch. So each sample is probed and decides for itself.
 """
@@ -46,10 +46,11 @@ from antiadv.core.threat import Access, Threat
 from antiadv.core.validation import at_least
 
 EDITION = 1  # raise it when something here changes; the parts have editions of their own
-REACH, TRUST = 0.5, 0.8  # shares of the margin at x, and of the way that the gradients came
-MM, PMA = MinimumMargin(targets=9, steps=20, give_up=REACH), ProbabilityMargin(steps=20)
-RANDOMISED = EOT(Cascade((APGD(), APGD(loss="dlr"))))
-PARTS: tuple[Attack, ...] = (MM, PMA, Square(), Autoattack(), RANDOMISED, *RANDOMISED.attack.stages)  # type: ignore[attr-defined]
+REACH, TRUST = 0.4, 0.8  # shares of the margin at x, and of the way that the gradients came
+MM, PMA = MinimumMargin(targets=5, give_up=REACH), ProbabilityMargin(steps=20)
+STAGES = APGD(), APGD(loss="dlr")
+RANDOMISED = EOT(Cascade(STAGES))
+PARTS: tuple[Attack, ...] = (MM, PMA, Square(), Autoattack(), RANDOMISED, Cascade(STAGES), *STAGES)
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,12 @@ class Fast:
         """Rises with that of any part, because a cell's key holds only the name of this attack."""
         return EDITION + sum(part.edition - 1 for part in PARTS)
 
+    @property
+    def most_queries(self) -> int:
+        """The most queries of a sample that raises no alarm: those of the parts, and four tests."""
+        search = 1 + MM.candidates + MM.targets * (MM.steps + 1) + 2 * (PMA.steps + 1)
+        return search + self.probe + 1 + 4
+
     def least_queries(self, threat: Threat) -> int:
         return 1 + MM.least_queries(threat)  # one for x
 
@@ -84,7 +91,7 @@ class Fast:
         best.run(PMA, rows[best.m[rows] <= REACH * clean[rows]], ball, draws.fold(1))  # (1)
         rows, found = best.standing(), best.m
         probed = best.run(Square(steps=self.probe), rows, ball, draws.fold(2))
-        blind = clean - probed > TRUST * (clean - found)  # (2)
+        blind = (clean - probed > TRUST * (clean - found)) | (found >= clean)  # (2)
         blind[rows] |= (oracle[rows].zeros() > 0).to(x.device)
         rows = best.standing()
         best.run(Autoattack(), rows[blind[rows]], ball, draws.fold(3))
