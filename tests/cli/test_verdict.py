@@ -37,7 +37,7 @@ def files(root: Path) -> dict[Path, bytes]:
 def test_a_verdict_is_a_table_and_a_sentence(capsys: pytest.CaptureFixture[str], tmp_path: Path):
     code, out, err = run(capsys, "--samples", "0:40", "--store", tmp_path)
     assert code == 0
-    for part in (MODEL, "linf:4/255", "n 40", "transfer:attack=(apgd", "3 forward and 2 backward", "calibration error"):
+    for part in (MODEL, "linf:4/255", "n 40", "transfer:attack=fast", "3 forward and 2 backward", "calibration error"):
         assert part in out
     assert f"in {tmp_path}; name more --samples" in out, "it has taken all"
     last = out.strip().splitlines()[-1]

@@ -80,10 +80,10 @@ def test_a_trial_needs_time():
 class Twice(Spy):
     """A defence that says how it is undone, once for each norm."""
 
-    adaptive = ("transfer:attack=(apgd:loss=dlr,targets=9)", "bpda:attack=fab", "rays:steps=7")
+    adaptive = ("transfer:attack=fast", "bpda:attack=fab", "rays:steps=7")
 
 
-LAYERED = "cascade:stages=(transfer:attack=(apgd:steps=20))+(bpda:attack=(apgd:steps=20))+(pseudo_label:steps=20)"
+LAYERED = "cascade:stages=(transfer:attack=fast)+(bpda:attack=(apgd:steps=20))+(pseudo_label:steps=20)"
 
 
 def test_the_battery_climbs_the_levels_of_access():
@@ -97,7 +97,7 @@ def test_the_battery_climbs_the_levels_of_access():
 
 
 def test_the_battery_runs_what_a_defence_names_in_its_norm_and_shortens_it():
-    layer, first = Twice(small_net()), "cascade:stages=(transfer:attack=(apgd:steps=20))+(bpda:attack=(fab:steps=20))"
+    layer, first = Twice(small_net()), "cascade:stages=(transfer:attack=fast)+(bpda:attack=(fab:steps=20))"
     assert battery(antiadv.Linf(0.5), layer)[-1][0] == f"{first}+(rays:steps=7)"
     assert battery(antiadv.L2(0.5), layer)[-1][0] == first
 
@@ -105,7 +105,7 @@ def test_the_battery_runs_what_a_defence_names_in_its_norm_and_shortens_it():
 def test_the_battery_averages_dice_out():
     noise = wrap("small_noise", small_net())
     named, steps = battery(antiadv.L2(0.5), noise)[-1][0], "(apgd:steps=20)+(apgd:loss=dlr,steps=20)"
-    assert named == f"eot:attack=(cascade:stages=(transfer:attack=(apgd:steps=20))+{steps}),samples=10"
+    assert named == f"eot:attack=(cascade:stages=(transfer:attack=fast)+{steps}),samples=10"
     noise.adaptive = ("pgd:steps=3",)
     assert battery(antiadv.L2(0.5), noise)[-1][0].endswith("+(pgd:steps=3)),samples=10")
 

@@ -28,7 +28,10 @@ from antiadv.attacks.score_based.square import Square
 from antiadv.attacks.white_box.apgd import APGD
 from antiadv.attacks.white_box.autoattack import Autoattack
 from antiadv.attacks.white_box.fab import FAB
+from antiadv.attacks.white_box.fast import Fast
+from antiadv.attacks.white_box.minimum_margin import MinimumMargin
 from antiadv.attacks.white_box.pgd import PGD
+from antiadv.attacks.white_box.probability_margin import ProbabilityMargin
 from antiadv.core import spec
 from antiadv.core.attack import Attack
 from antiadv.core.errors import BadInput
@@ -37,8 +40,11 @@ ATTACKS: dict[str, Callable[..., Attack]] = {
     "pgd": PGD,
     "apgd": APGD,
     "fab": FAB,
+    "minimum_margin": MinimumMargin,
+    "probability_margin": ProbabilityMargin,
     "cascade": Cascade,
     "autoattack": Autoattack,
+    "fast": Fast,
     "nes": NES,
     "bandits": Bandits,
     "simba": Simba,

@@ -52,8 +52,7 @@ from antiadv.reporting.temperature import scaled
 from antiadv.reporting.wording import join
 
 QUERIES = {"rays": 40, "square": 60}  # of the attacks that see labels and scores, per sample
-GRADIENTS = "apgd"
-TRANSFER = "transfer:attack=apgd"  # the first adaptive attack
+GRADIENTS = "apgd"  # not `fast`: where gradients mislead, as those of the layer do, `fast` goes on to all of AutoAttack
 STEPS = 20  # the most steps of an attack that uses gradients
 NOT_RUN = "autoattack", "adaptive"  # what a person should run next
 FIRST = 8  # samples of the first round
@@ -66,13 +65,13 @@ DRAWS = 10  # over which an attack on a randomised defence averages
 def battery(ball: Ball, defence: Defence, queries: int | None = None) -> list[tuple[str, Threat]]:
     """Return the attacks of a trial, each with its budget: by labels, by scores, by gradients, and an adaptive one.
 
-    The adaptive one is a cascade: the transfer from the base network, then what the defence names, on the samples that
-    are left. On a randomised defence it averages over the random numbers. Every search is short, so that a trial takes
-    a minute, and its text says how short. `queries` replaces the budgets.
+    The adaptive one is a cascade: the transfer of `fast` from the base network, then what the defence names, on the
+    samples that are left. On a randomised defence it averages over the random numbers. Every search is short, so that a
+    trial takes a minute, and its text says how short. `queries` replaces the budgets.
     """
     plain = [parse(t) for t in (*QUERIES, GRADIENTS)]
-    named = [parse(t) for t in defence.adaptive if t not in TRANSFERS]
-    stages = tuple(shorter(a) for a in (parse(TRANSFER), *named) if ball.p in a.norms)
+    named = map(parse, dict.fromkeys((*TRANSFERS, *defence.adaptive)))
+    stages = tuple(shorter(a) for a in named if ball.p in a.norms)
     knowing: Attack = Cascade(stages)
     if defence.randomised:
         knowing = EOT(knowing, DRAWS)
