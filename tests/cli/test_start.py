@@ -4,6 +4,7 @@ imports ends the command in one line."""
 from __future__ import annotations
 
 import ast
+import inspect
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import antiadv
 from antiadv import data, train
 from antiadv.cli import options
 from antiadv.cli.__main__ import VERBS
-from antiadv.engine.precision import PRECISIONS
+from antiadv.engine.precision import AUTO, PRECISIONS
 from antiadv.evaluation.cell import LOOKS
 
 PATIENCE = 120.0
@@ -115,10 +116,32 @@ def test_help_of_a_verb_lists_its_options_and_needs_no_torch(verb: str) -> None:
 
 
 def test_what_help_repeats_is_what_the_library_has() -> None:
-    assert options.PRECISIONS == PRECISIONS
+    assert (options.AUTO, options.PRECISIONS) == (AUTO, PRECISIONS)
     assert options.SPEEDS == train.SPEEDS
     assert options.LOOKS == LOOKS
     assert options.DATA == data.DIRECTORY
+
+
+@pytest.mark.parametrize("verb", ["attack", "evaluate", "verdict", "reproduce"])
+def test_the_fast_path_is_the_default(verb: str) -> None:
+    """The fast setting needs no flag; any other can be asked for."""
+    defaults = {p.name: p.default for p in inspect.signature(VERBS[verb].command).parameters.values()}
+    assert (defaults["precision"], defaults["compiled"]) == ("auto", "auto")
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["evaluate", "--compile"], ["evaluate", "--compile", "yes"]),
+        (["reproduce", "--compile", "table-3"], ["reproduce", "--compile", "yes", "table-3"]),
+        (["evaluate", "--compile", "--json"], ["evaluate", "--compile", "yes", "--json"]),
+        (["evaluate", "--compile", "no"], ["evaluate", "--compile", "no"]),
+        (["evaluate", "--compile=auto"], ["evaluate", "--compile=auto"]),
+        ([], []),
+    ],
+)
+def test_compile_alone_means_yes(words: list[str], meant: list[str]) -> None:
+    assert options.spelled_out(words) == meant
 
 
 # ---------------------------------------------------------------- Ctrl-C

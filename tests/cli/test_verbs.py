@@ -273,6 +273,7 @@ BAD = {
     "no looks": ({"--looks": "0"}, "found 0"),
     "half a look": ({"--looks": "1.5"}, "--looks"),
     "not a number": ({"--seed": "x"}, "--seed"),
+    "unknown way to compile": ({"--compile": "maybe"}, "maybe"),
     "unknown precision": ({"--precision": "quarter"}, "'quarter'"),
     "a GPU's precision": ({"--precision": "tf32", "--device": "cpu"}, "tf32"),
     "no workers": ({"--runner": "processes:0"}, "found 0"),

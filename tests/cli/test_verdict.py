@@ -37,7 +37,7 @@ def files(root: Path) -> dict[Path, bytes]:
 def test_a_verdict_is_a_table_and_a_sentence(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     code, out, err = run(capsys, "--samples", "0:40", "--store", tmp_path)
     assert code == 0
-    for part in (MODEL, "linf:4/255", "n 40", "transfer:attack=apgd", "3 forward and 2 backward", "calibration error"):
+    for part in (MODEL, "linf:4/255", "n 40", "transfer:attack=fast", "3 forward and 2 backward", "calibration error"):
         assert part in out
     assert f"in {tmp_path}; name more --samples" in out, "it has taken all"
     last = out.strip().splitlines()[-1]
@@ -49,7 +49,7 @@ def test_a_verdict_is_a_table_and_a_sentence(capsys: pytest.CaptureFixture[str],
     assert files(tmp_path) == before, "it is all there"
     assert said["verdict"] == [last]
     assert {r["robust"]["n"] for r in said["rows"]} == {40}
-    assert [level["access"] for level in said["levels"]] == ["scores", "gradients", "internals"]
+    assert [level["access"] for level in said["levels"]] == ["labels", "scores", "gradients", "internals"]
     assert said["samples"] == 40
     assert [flag["name"] for flag in said["flags"]] == ["near_chance"]
 

@@ -17,7 +17,7 @@ from antiadv.core.threat import Access
 from antiadv.defences.small_noise import SmallNoise
 from antiadv.reporting import trial
 from antiadv.reporting.temperature import scaled, temperature
-from antiadv.reporting.trial import AVERAGED, FIRST, QUERIES, Verdict, battery, cost, rounds
+from antiadv.reporting.trial import FIRST, QUERIES, Verdict, battery, cost, rounds
 from tests.toys import Spy, halfspace, small_net
 
 
@@ -80,29 +80,34 @@ def test_a_trial_needs_time() -> None:
 class Twice(Spy):
     """A defence that says how it is undone, once for each norm."""
 
-    adaptive = ("transfer:attack=(apgd:loss=dlr,targets=9)", "bpda:attack=fab", "rays:steps=7")
+    adaptive = ("transfer:attack=fast", "bpda:attack=fab", "rays:steps=7")
+
+
+LAYERED = "cascade:stages=(transfer:attack=fast)+(bpda:attack=(apgd:steps=20))+(pseudo_label:steps=20)"
 
 
 def test_the_battery_climbs_the_levels_of_access() -> None:
     layer = antiadv.AntiAdversary(small_net())
-    found = battery(antiadv.L2(0.5), layer)
-    assert [a for a, _ in found] == ["square", "apgd", "transfer:attack=apgd", "bpda:attack=apgd", "pseudo_label"]
-    assert [t.access for _, t in found] == [Access.SCORES, Access.GRADIENTS, *[Access.INTERNALS] * 3]
-    assert [t.queries for _, t in found] == [QUERIES, None, None, None, None]
-    assert battery(antiadv.L2(0.5), layer, 50)[0][1].queries == 50
+    found = battery(antiadv.Linf(0.5), layer)
+    assert [a for a, _ in found] == ["rays", "square", "apgd:steps=20", LAYERED]
+    assert [t.access for _, t in found] == [Access.LABELS, Access.SCORES, Access.GRADIENTS, Access.INTERNALS]
+    assert [t.queries for _, t in found] == [QUERIES["rays"], QUERIES["square"], None, None]
+    assert [t.queries for _, t in battery(antiadv.Linf(0.5), layer, 50)[:2]] == [50, 50]
+    assert [a for a, _ in battery(antiadv.L2(0.5), layer)] == ["square", "apgd:steps=20", LAYERED], "rays has no L2"
 
 
-def test_the_battery_runs_what_a_defence_names_in_its_norm() -> None:
-    layer = Twice(small_net())
-    assert [a for a, _ in battery(antiadv.Linf(0.5), layer)][3:] == ["bpda:attack=fab", "rays:steps=7"]
-    assert [a for a, _ in battery(antiadv.L2(0.5), layer)][3:] == ["bpda:attack=fab"]
+def test_the_battery_runs_what_a_defence_names_in_its_norm_and_shortens_it() -> None:
+    layer, first = Twice(small_net()), "cascade:stages=(transfer:attack=fast)+(bpda:attack=(fab:steps=20))"
+    assert battery(antiadv.Linf(0.5), layer)[-1][0] == f"{first}+(rays:steps=7)"
+    assert battery(antiadv.L2(0.5), layer)[-1][0] == first
 
 
 def test_the_battery_averages_dice_out() -> None:
     noise = SmallNoise(small_net())
-    assert [a for a, _ in battery(antiadv.L2(0.5), noise)] == ["square", "apgd", "transfer:attack=apgd", AVERAGED]
-    noise.adaptive = ("pgd",)  # type: ignore[misc]
-    assert battery(antiadv.L2(0.5), noise)[-1][0] == "eot:attack=(pgd),samples=10"
+    named, steps = battery(antiadv.L2(0.5), noise)[-1][0], "(apgd:steps=20)+(apgd:loss=dlr,steps=20)"
+    assert named == f"eot:attack=(cascade:stages=(transfer:attack=fast)+{steps}),samples=10"
+    noise.adaptive = ("pgd:steps=3",)  # type: ignore[misc]
+    assert battery(antiadv.L2(0.5), noise)[-1][0].endswith("+(pgd:steps=3)),samples=10")
 
 
 def images(n: int = 24) -> Tensor:
@@ -117,7 +122,7 @@ def found() -> Verdict:
 
 def test_a_verdict_on_a_model_in_hand(found: Verdict) -> None:
     assert [(r.cell.attack.split(":")[0], r.cell.defence) for r in found.rows] == [
-        (a, d) for a in ("square", "apgd", "transfer", "bpda", "pseudo_label") for d in ("none", "anti_adversary")
+        (a, d) for a in ("rays", "square", "apgd", "cascade") for d in ("none", "anti_adversary")
     ]
     assert {r.robust.n if r.robust else 0 for r in found.rows} == {found.samples} == {24}
     assert [r.sample for r in found.rows[-1].records] == list(range(24))
@@ -150,8 +155,8 @@ def test_a_verdict_says_at_once_that_the_network_guesses_or_that_images_are_dark
 
 def test_a_verdict_equals_the_attacks_it_is_made_of(found: Verdict) -> None:
     net, x = small_net(), images()
-    alone = antiadv.attack(net, x, net(x).argmax(1), "apgd", antiadv.Linf(1 / 255))
-    assert list(found.rows[2].records) == alone.records
+    alone = antiadv.attack(net, x, net(x).argmax(1), "apgd:steps=20", antiadv.Linf(1 / 255))
+    assert list(found.rows[4].records) == alone.records
 
 
 def test_a_verdict_shows_itself(found: Verdict) -> None:
@@ -161,7 +166,9 @@ def test_a_verdict_shows_itself(found: Verdict) -> None:
     assert str(found.cost) in text
     assert f"has {found.scaled}." in text
     html = found._repr_html_()
-    assert html.count("<tr>") == 11
+    assert html.count("<tr>") == 9
+    assert "rays with 20 queries, square with 20 queries, apgd:steps=20 and cascade" in text, "budgets are stated"
+    assert "were not run, such as autoattack" in text
     said = json.loads(json.dumps(found.json()))
     assert said["verdict"] == [found.sentence]
     assert (said["samples"], said["cost"]["forwards"]) == (24, 3)

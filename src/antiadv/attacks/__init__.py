@@ -29,8 +29,11 @@ from antiadv.attacks.score_based.square import Square
 from antiadv.attacks.white_box.apgd import APGD
 from antiadv.attacks.white_box.autoattack import Autoattack
 from antiadv.attacks.white_box.fab import FAB
+from antiadv.attacks.white_box.fast import Fast
+from antiadv.attacks.white_box.minimum_margin import MinimumMargin
 from antiadv.attacks.white_box.minimum_norm import MinimumNorm
 from antiadv.attacks.white_box.pgd import PGD
+from antiadv.attacks.white_box.probability_margin import ProbabilityMargin
 from antiadv.core import spec
 from antiadv.core.attack import Attack
 from antiadv.core.errors import BadInput
@@ -40,8 +43,11 @@ ATTACKS: dict[str, Callable[..., Attack]] = {
     "apgd": APGD,
     "fab": FAB,
     "minimum_norm": MinimumNorm,
+    "minimum_margin": MinimumMargin,
+    "probability_margin": ProbabilityMargin,
     "cascade": Cascade,
     "autoattack": Autoattack,
+    "fast": Fast,
     "nes": NES,
     "bandits": Bandits,
     "simba": Simba,
@@ -67,12 +73,12 @@ def parse(text: str) -> Attack:
 
 def full_text(attack: Attack) -> str:
     """The spec with every default and the editions of all parts, as a cell's key holds it."""
-    return f"{spec.full(attack)}@{'.'.join(str(part.edition) for part in _parts(attack))}"
+    return f"{spec.full(attack)}@{'.'.join(str(part.edition) for part in parts(attack))}"
 
 
 def files_digest(attack: Attack) -> str:
     """sha256 over the files that the attack and its parts read; empty if they read none."""
-    contents = [_content(path) for part in _parts(attack) for path in getattr(part, "files", ())]
+    contents = [_content(path) for part in parts(attack) for path in getattr(part, "files", ())]
     total = hashlib.sha256(b"".join(hashlib.sha256(content).digest() for content in contents))
     return f"sha256:{total.hexdigest()}" if contents else ""
 
@@ -86,8 +92,8 @@ def _content(path: str) -> bytes:
         ) from error
 
 
-def _parts(attack: Attack) -> list[Attack]:
+def parts(attack: Attack) -> list[Attack]:
     """The attack, then the attacks among its options, each followed by its own parts."""
     options = spec.spec_of(attack).options.values()
     inner = [p for value in options for p in (value if isinstance(value, tuple) else (value,)) if isinstance(p, Attack)]
-    return [attack, *(p for part in inner for p in _parts(part))]
+    return [attack, *(p for part in inner for p in parts(part))]

@@ -33,6 +33,12 @@ from antiadv.cli import (
     report,
     reproduce,
     serve,
+    data,
+    demo,
+    evaluate,
+    options,
+    report,
+    reproduce,
     start,
     theory,
     train,
@@ -84,7 +90,7 @@ def _root(
 
 def main(args: list[str] | None = None) -> int:
     """Run a command and return its exit code."""
-    args = sys.argv[1:] if args is None else args
+    args = options.spelled_out(sys.argv[1:] if args is None else args)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # prints ? for a letter that the terminal lacks
     with warnings.catch_warnings(), _ending():

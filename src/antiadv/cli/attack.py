@@ -38,6 +38,8 @@ def command(
     data: options.Data = "cifar10",
     out: Annotated[Path, typer.Option("--out", help="Folder for the pictures.")] = Path(),
     seed: options.Seed = 0,
+    precision: options.Precision = options.AUTO,
+    compiled: options.Compiled = options.AUTO,
     device: options.Device = None,
     json: options.Json = False,
     debug: options.Debug = False,
@@ -64,6 +66,7 @@ def command(
         typer.echo(f"Flag {flag}", err=True)
     y = _goal(before, label, target)
     how: dict[str, Any] = {"queries": limits.queries, "access": limits.access, "targeted": target is not None}
+    how |= {"precision": precision, "compiled": options.compiled(compiled)}
     outcome = evaluation.attack(net, x, y, chosen, limits.ball, seed=seed, **how)
     z = to_bytes(outcome.images[0])
     after = _probabilities(net, from_bytes(z)[None].to(place))

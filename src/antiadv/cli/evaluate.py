@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -18,12 +18,12 @@ def command(
     defence: options.Defence = "none",
     data: options.Data = "cifar10",
     samples: options.Samples = None,
-    shard: options.Shard = 250,
-    batch: options.Batch = 256,
+    shard: options.Shard = None,
+    batch: options.Batch = None,
     seed: options.Seed = 0,
-    precision: options.Precision = "float32",
+    precision: options.Precision = options.AUTO,
     looks: options.Looks = options.LOOKS,
-    compiled: options.Compiled = False,
+    compiled: options.Compiled = options.AUTO,
     runner: options.Runner = "local",
     store: options.StoreFolder = Path("results"),
     device: options.Device = None,
@@ -39,17 +39,16 @@ def command(
     from antiadv.reporting import report_of
     from antiadv.reporting.rows import bare_cell, rows
 
-    workers, resources, facts = parse_runner(runner), Resources(device, compiled=compiled), Store(store)
+    parse_runner(runner)  # its errors come first
+    resources, facts = Resources(device, compiled=options.compiled(compiled)), Store(store)
     options.check_here(resources, precision, runner)
     names = {"model": model, "attack": attack, "threat": threat, "defence": defence, "data": data}
     cell = make_cell(**names, samples=samples, seed=seed, precision=precision, looks=looks, resources=resources)
     bare = bare_cell(cell)
     checked = dataclasses.replace(bare, samples=range(0))  # its row is shown, so its network is checked; nothing is run
-    how = {"shard": shard, "batch": batch}
     with show.progress(quiet=json) as tell:
-        evaluate(
-            [checked, cell], facts, **how, runner=workers, resources=resources, keep_images=keep_images, progress=tell
-        )
+        how: dict[str, Any] = {"resources": resources, "keep_images": keep_images, "progress": tell}
+        evaluate([checked, cell], facts, shard=shard, batch=batch, runner=runner, **how)
     made = report_of(rows(facts, dict.fromkeys([bare, cell])))
     if json:
         show.print_json({"store": str(store), **made.json()})

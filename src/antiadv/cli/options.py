@@ -1,20 +1,25 @@
 """Options that several commands share.
 
-`PRECISIONS`, `SPEEDS`, `LOOKS` and `DATA` repeat values of the library, so that help does not import torch. A test
-compares them.
+`AUTO`, `PRECISIONS`, `SPEEDS`, `LOOKS` and `DATA` repeat values of the library, so that help does not import torch. A
+test compares them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from antiadv.core.errors import BadInput
+
 if TYPE_CHECKING:
     from antiadv.evaluation import Resources
 
+AUTO = "auto"
 PRECISIONS = ("float32", "tf32", "half", "mixed")
+COMPILE: dict[str, bool | str] = {AUTO: AUTO, "yes": True, "no": False}
 SPEEDS = ("auto", "compiled graph", "graph", "compiled", "eager")
 LOOKS = 10
 DATA = Path("~/.antiadv/data")
@@ -37,14 +42,26 @@ Samples = Annotated[
     str | None, typer.Option("--samples", help="Samples, as START:STOP.", show_default="the first 1000, or all")
 ]
 Shard = Annotated[
-    int, typer.Option("--shard", help="Samples in a shard. If the run is killed, unfinished shards are lost.")
+    int | None,
+    typer.Option(
+        "--shard",
+        help="Samples in a shard. If the run is killed, unfinished shards are lost.",
+        show_default="250; 1000 on a GPU",
+    ),
 ]
-Batch = Annotated[int, typer.Option("--batch", min=1, help="Largest number of images in one network pass.")]
+Batch = Annotated[
+    int | None,
+    typer.Option(
+        "--batch", min=1, help="Largest number of images in one network pass.", show_default="128; 1024 on a GPU"
+    ),
+]
 Seed = Annotated[int, typer.Option("--seed", help="Seed of all random numbers.")]
 Precision = Annotated[
     str,
     typer.Option(
-        "--precision", help=f"Precision of the search: {', '.join(PRECISIONS)}. The judge always uses float32."
+        "--precision",
+        help=f"Precision of the search: {', '.join(PRECISIONS)}; auto: the fastest that loses nothing with the attack. "
+        "The judge always uses float32.",
     ),
 ]
 Looks = Annotated[
@@ -54,7 +71,12 @@ Networks = Annotated[
     str, typer.Option("--networks", help="zoo, or official:DIR for a folder DIR with the authors' checkpoints.")
 ]
 Compiled = Annotated[
-    bool, typer.Option("--compile", help="Compile each network first: about half a minute, then long runs are faster.")
+    str,
+    typer.Option(
+        "--compile",
+        help="yes, which --compile alone means too: compile each network first, for half a minute or so. no: never. "
+        "auto: long runs on a GPU go on with the compiled network once it is ready.",
+    ),
 ]
 Runner = Annotated[
     str, typer.Option("--runner", help="Where to run: local, processes:4, ray, or ray:ADDRESS for a cluster.")
@@ -65,7 +87,27 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instea
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 
+def compiled(text: str) -> bool | str:
+    """The value of --compile."""
+    if text not in COMPILE:
+        raise BadInput(f"--compile is one of {', '.join(COMPILE)}; found {text!r}.")
+    return COMPILE[text]
+
+
+def spelled_out(args: Sequence[str]) -> list[str]:
+    """The words of a command line, with `--compile` alone written as `--compile yes`.
+
+    >>> spelled_out(["reproduce", "--compile", "all"])
+    ['reproduce', '--compile', 'yes', 'all']
+    """
+    alone = [
+        word == "--compile" and (not more or more[0] not in COMPILE)
+        for word, *more in (args[i : i + 2] for i in range(len(args)))
+    ]
+    return [part for word, yes in zip(args, alone, strict=True) for part in ((word, "yes") if yes else (word,))]
+
+
 def check_here(resources: Resources, precision: str, runner: str) -> None:
     """Refuse a precision that this machine does not support. The workers of a Ray cluster check their own."""
-    if runner.partition(":")[0] != "ray":
+    if precision != AUTO and runner.partition(":")[0] != "ray":
         resources.engine(precision)

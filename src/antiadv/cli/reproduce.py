@@ -31,10 +31,10 @@ def command(
         Path | None,
         typer.Option("--dir", "--data", help="The folder of imported data sets, and of resnet50.pt or resnet50-v1.pt."),
     ] = None,
-    compiled: options.Compiled = False,
-    precision: options.Precision = "float32",
-    shard: options.Shard = 250,
-    batch: options.Batch = 256,
+    compiled: options.Compiled = options.AUTO,
+    precision: options.Precision = options.AUTO,
+    shard: options.Shard = None,
+    batch: options.Batch = None,
     runner: options.Runner = "local",
     store: options.StoreFolder = Path("results"),
     device: options.Device = None,
@@ -55,7 +55,8 @@ def command(
     experiments = list(paper.EXPERIMENTS) if names == ["all"] else list(dict.fromkeys(names))
     source = paper.Source(networks, None if directory is None else str(directory))
     requests = in_order({name: paper.find(name).layout(source, samples) for name in experiments})
-    run, resources, facts = parse_runner(runner), Resources(device, compiled=compiled), Store(store)
+    parse_runner(runner)  # its errors come first
+    resources, facts = Resources(device, compiled=options.compiled(compiled)), Store(store)
     possible, missing = resolve(requests, precision, resources)
     cells = [as_stored(cell, facts) for cell in possible]
     if listed:
@@ -63,7 +64,7 @@ def command(
         return
     _check(cells, missing, facts, resources, precision, runner)
     with show.progress(quiet=json) as tell:
-        evaluate(cells, facts, shard=shard, batch=batch, runner=run, resources=resources, progress=tell)
+        evaluate(cells, facts, shard=shard, batch=batch, runner=runner, resources=resources, progress=tell)
     tables = {name: paper.filled(name, facts, samples, networks, source.directory) for name in experiments}
     if json:
         show.print_json({"store": str(store), "experiments": values(tables), "missing": _reasons(missing)})

@@ -38,8 +38,10 @@ def command(
     ] = None,
     minutes: Annotated[float, typer.Option("--minutes", help="Take as many of the samples as fit into this.")] = 5.0,
     threat: options.Threat = "linf:8/255",
-    batch: options.Batch = 256,
+    batch: options.Batch = None,
     seed: options.Seed = 0,
+    precision: options.Precision = options.AUTO,
+    compiled: options.Compiled = options.AUTO,
     store: options.StoreFolder = Path("store/verdict"),
     device: options.Device = None,
     json: options.Json = False,
@@ -52,14 +54,16 @@ def command(
     from antiadv.reporting.trial import Trial, check_minutes, run_trial
 
     check_minutes(minutes)
-    resources, facts = Resources(device), Store(store)
+    resources, facts = Resources(device, compiled=options.compiled(compiled)), Store(store)
     dataset = resources.data(data)
     asked = dataset.ids[:FEW] if samples is None else parse_samples(samples)
     defended = _defended(resources, model, defence)
     limits = parse_threat(threat, Access.SCORES)
     if limits.targeted:
         raise BadInput("a verdict is on untargeted attacks; leave targeted out, or use antiadv.attack instead.")
-    make = partial(make_cell, model=model, samples=asked, data=data, seed=seed, resources=resources)
+    make = partial(
+        make_cell, model=model, samples=asked, data=data, seed=seed, precision=precision, resources=resources
+    )
     cells = _cells(make, defence, defended, limits)
     done = set.intersection(*(facts.done(cell) for cell in cells))
     stored = next((n for n, i in enumerate(asked) if i not in done), len(asked))

@@ -44,7 +44,11 @@ class Attack(Protocol):
 
     @property
     def edition(self) -> int:
-        """Raised by 1 with every intended change of results; part of every cell's key."""
+        """Raised by 1 with every intended change of results; part of every cell's key.
+
+        An attack may also have `still_shown`, a set of earlier editions. Their records stay in tables and reports until
+        the cells are run again, because they measure the same thing and are about as strong.
+        """
 
     def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor: ...
 

@@ -26,7 +26,7 @@ from antiadv.core.errors import BadInput
 from antiadv.core.validation import check_base, check_float, check_logits, check_shape, check_still
 
 LARGEST = torch.finfo(torch.float16).max  # value of an option in pixels: beyond it float16 images overflow
-TRANSFERS = ("transfer:attack=apgd", "transfer:attack=(apgd:loss=dlr,targets=9)")  # they query only the bare classifier
+TRANSFERS = ("transfer:attack=fast",)  # it queries only the bare classifier
 
 
 class Stages(NamedTuple):

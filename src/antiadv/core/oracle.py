@@ -9,6 +9,8 @@
     confirm(z)                the judge's answer to images that were sent before (`confirm.py`)
     mark_rejected(z)          record images that the judge rejected; was_rejected(z) [N] asks for them
     left()                    [N]       queries left, per sample
+    zeros()                   [N]       gradients so far that were exactly zero, per sample
+    randomised                whether equal images may get different answers
     hold(search)              make the images of a search readable if the model fails (`held.py`)
 
 Every image is charged to its sample before the model runs. More than the threat grants raises `AccessDenied`, more than
@@ -103,6 +105,15 @@ class Oracle:
         if self._ledger.budget is None:
             return torch.full((len(self),), UNLIMITED)
         return self._ledger.budget - self._ledger.queries.index_select(0, self._rows)
+
+    def zeros(self) -> Tensor:
+        """How many gradients were exactly zero so far, per sample, on the host. Waits for the device."""
+        return self._ledger.zeros.index_select(0, self._rows)
+
+    @property
+    def randomised(self) -> bool:
+        """Whether the model is a randomised defence."""
+        return bool(getattr(self._model, "randomised", False))
 
     def labels(self, z: Tensor) -> Tensor:
         """The predicted classes, [N]."""
@@ -226,8 +237,7 @@ class Oracle:
         """Charge the images sent. Returns their random numbers, as keyword arguments, if the model is randomised."""
         self._need(need)
         each = self._per_sample(z)
-        randomised = getattr(self._model, "randomised", False)
-        spent = self._ledger.queries[self._rows] if randomised else None
+        spent = self._ledger.queries[self._rows] if self.randomised else None
         self._ledger.charge(self._rows, each, gradient=need == Access.GRADIENTS)
         if spent is None:
             return {}
@@ -313,6 +323,13 @@ class OracleWrapper(Oracle):
 
     def left(self) -> Tensor:
         return self.inner.left()
+
+    def zeros(self) -> Tensor:
+        return self.inner.zeros()
+
+    @property
+    def randomised(self) -> bool:
+        return self.inner.randomised
 
     def labels(self, z: Tensor) -> Tensor:
         return self.inner.labels(z)

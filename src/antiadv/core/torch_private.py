@@ -6,6 +6,7 @@ A new version of torch may change any of these without notice. What is used, and
     Tensor._version                          core/validation.py
     torch._C: dispatch modes, functorch      core/defence.py
     torch._dynamo, torch._functorch          engine/optimise.py, engine/switches.py: only where a network is compiled
+    torch._inductor                          engine/background.py: in the process that compiles
     nn.Module._modules, ._parameters         engine/optimise.py, engine/rewrites
     nn.Conv2d._conv_forward                  engine/rewrites
     torch._decomp, torch._inductor           serving/gradients.py, serving/export.py, serving/pt2_backend.py
@@ -55,6 +56,13 @@ def compiler_configs() -> tuple[Any, Any]:
     import torch._functorch.config as functorch
 
     return dynamo, functorch
+
+
+def compiler_cache() -> str:
+    """The folder in which the compiler keeps what it made."""
+    from torch._inductor.runtime.cache_dir_utils import cache_dir
+
+    return cache_dir()
 
 
 def mark_batch_dynamic(x: Tensor) -> None:

@@ -84,7 +84,7 @@ def optimised(
     made = channels_last(base) if gains(base, precision) else base
     if made is not base and not works(made):
         made = base
-    deterministic = not any(getattr(m, "uncompilable", False) for m in base.modules())  # no random numbers inside
+    deterministic = compilable(base)
     on_gpu = any(p.is_cuda for p in base.parameters())
     if made is not base:
         if deterministic:
@@ -97,6 +97,11 @@ def optimised(
     if compiled and deterministic:
         made = _Compiled(made, frozen=not on_gpu, last=made is not base)
     return Half(made) if precision == "half" else made
+
+
+def compilable(base: nn.Module) -> bool:
+    """Whether a network may be compiled: it draws no random numbers inside."""
+    return not any(getattr(m, "uncompilable", False) for m in base.modules())
 
 
 def gains(base: nn.Module, precision: str) -> bool:

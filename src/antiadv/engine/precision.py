@@ -5,7 +5,8 @@
     half      float16 by autocast, the last layer in float32: the mantissas of tf32 in half the bytes (CUDA only)
     mixed     bfloat16 by autocast, the last layer in float32: coarser, but no number overflows
 
-Scores, losses and gradients are float32 in all of them.
+Scores, losses and gradients are float32 in all of them. A caller may say `auto`, which `evaluation/automatic.py`
+replaces by one of these. An engine always has one of these.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import torch
 
 from antiadv.core.errors import BadSpec
 
+AUTO = "auto"
 PRECISIONS = ("float32", "tf32", "half", "mixed")  # the finest first
 HALF_DTYPES = {"half": torch.float16, "mixed": torch.bfloat16}  # precisions with 16-bit numbers inside
 

@@ -36,6 +36,8 @@ class Cell:
 
     `weights` and `images` are digests. `looks` is how often the judge asks a randomised defence; for any other model it
     is LOOKS and has no effect. `files` is the digest of the files that the attack reads (QEBA's basis), or empty.
+    `earlier` is the full text of the attack in an earlier edition that is still shown, and empty for the present one.
+    A store sets it; such a cell can be read, but not run.
     """
 
     data: str
@@ -50,6 +52,7 @@ class Cell:
     precision: str = "float32"
     looks: int = LOOKS
     files: str = ""
+    earlier: str = ""
 
     @property
     def own_looks(self) -> dict[str, int]:
@@ -70,7 +73,7 @@ class Cell:
             "model": models.canonical(self.model),
             "weights": self.weights,
             "defence": defences.full_text(self.defence),
-            "attack": attacks.full_text(attacks.parse(self.attack)),
+            "attack": self.earlier or attacks.full_text(attacks.parse(self.attack)),
             "threat": str(self.threat),
             "seed": self.seed,
             "precision": self.precision,
@@ -92,7 +95,7 @@ class Cell:
         samples = self.samples if self.samples.step > 0 else self.samples[::-1]
         words += ["--samples", f"{samples.start}:{samples.stop}"]
         words += ["--seed", str(self.seed)] if self.seed else []
-        words += ["--precision", self.precision] if self.precision != "float32" else []
+        words += ["--precision", self.precision]  # the default depends on the device
         words += ["--looks", str(self.looks)] if self.own_looks else []
         return shlex.join(["antiadv", "evaluate", *words])
 

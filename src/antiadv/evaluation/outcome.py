@@ -17,11 +17,13 @@ from antiadv.core.held import holding
 from antiadv.core.ledger import Ledger
 from antiadv.core.threat import Access, Threat
 from antiadv.core.validation import check_float
-from antiadv.engine.fast import engine
 from antiadv.engine.meter import Meter, tallied
+from antiadv.engine.precision import AUTO
+from antiadv.evaluation.automatic import most_queries, resolve_precision
 from antiadv.evaluation.cell import LOOKS, Receipt, Record
 from antiadv.evaluation.interrupted import Kept, Remembered, message, with_cost
 from antiadv.evaluation.judge import idle
+from antiadv.evaluation.resources import fast_engine
 from antiadv.evaluation.shard import attack_and_judge
 
 
@@ -89,19 +91,21 @@ def attack(
     targeted: bool = False,
     seed: int = 0,
     ids: Tensor | None = None,
-    batch: int = 256,
-    precision: str = "float32",
-    compiled: bool = False,
+    batch: int | None = None,
+    precision: str = AUTO,
+    compiled: bool | str = AUTO,
     looks: int = LOOKS,
 ) -> Outcome:
     """Attack a batch of images. `attack` is an attack or its spec, such as `"pgd:steps=40"`.
 
     `queries` is the budget per sample, `access` the access level (by default the one that the attack needs). With
     `targeted`, y holds the classes to reach. `ids` are the numbers of the samples, which key their random numbers (by
-    default 0, 1, …). `batch` images pass through the network at once. The search runs in `precision` (`tf32` is faster
-    on a GPU, `mixed` on any device). With `compiled`, the network is compiled first, which takes half a minute or so
-    each network. The judge uses float32 and the network as it is. It asks a randomised defence `looks` times, and the
-    majority counts.
+    default 0, 1, …). `batch` images pass through the network at once (by default as many as suit the
+    device). The search runs in `precision`: `auto` is the
+    fastest that is known to lose nothing with this attack on this device. With `compiled=True` the network is compiled
+    first, which takes half a minute or so each network; with `auto` a long attack on a GPU goes on with the compiled
+    network once it is ready. The judge uses float32 and the network as it is. It asks a randomised defence `looks`
+    times, and the majority counts.
 
     If the classifier raises, `Interrupted` is raised. It holds the images found so far and the `Outcome` of the samples
     that are broken already.
@@ -118,8 +122,10 @@ def attack(
     check_kind(chosen)
     threat = Threat(ball, chosen.access if access is None else access, queries, targeted)
     ids = torch.arange(len(x)) if ids is None else ids
-    run = _Run(model, chosen, threat, x, y, ids, seed, engine(x.device, batch, precision, compiled), looks)
     check_attack(chosen, threat)
+    precision = resolve_precision(precision, chosen, model, ball, x.device)
+    passes = most_queries(chosen, model, threat) * len(x)
+    run = _Run(model, chosen, threat, x, y, ids, seed, fast_engine(x.device, batch, precision, compiled, passes), looks)
     with torch.inference_mode(False):  # the caller may be in inference mode, which has no gradients
         return run.with_rescue()
 

@@ -4,8 +4,9 @@
     resources.data("cifar10:test")     →  Dataset                         resources.defended(model, defence)
 
 A network in hand gets a name: `Resources(models={"mine": net})`. Cells then call it `mine`. A data set does too, under
-a registered name. Pickled, Resources are the device and the objects in hand; the rest is loaded again by name. With
-`compiled`, networks are compiled before they are attacked (`engine/fast.py`).
+a registered name. Pickled, Resources are the device and the objects in hand; the rest is loaded again by name.
+`compiled=True` compiles networks before they are attacked, `False` never. With `"auto"`, a long job on a GPU goes on
+with the compiled network once another process has compiled it (`engine/background.py`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from antiadv.core.errors import BadInput, BadSpec
 from antiadv.core.validation import check_base
 from antiadv.data.dataset import Dataset
 from antiadv.engine.fast import Fast, engine
+from antiadv.engine.precision import AUTO
 from antiadv.evaluation.cell import Cell
 
 
@@ -32,6 +34,20 @@ def find_device(asked: str | torch.device | None) -> torch.device:
         raise BadInput(f"{device} cannot be used as a device here; say cpu, or cuda where there is a GPU.") from error
 
 
+def check_compiled(compiled: bool | str) -> None:
+    if not (isinstance(compiled, bool) or compiled == AUTO):
+        raise BadInput(f"compiled is True, False or {AUTO!r}; found {compiled!r}. Give one of these.")
+
+
+def fast_engine(device: torch.device, batch: int | None, precision: str, compiled: bool | str, passes: int) -> Fast:
+    """The engine for a job of at most so many passes, which decide about compiling if `compiled` is `auto`."""
+    check_compiled(compiled)
+    made = engine(device, batch, precision, compiled is True)
+    if compiled == AUTO and device.type == "cuda":
+        made.compile_if_it_pays(passes)
+    return made
+
+
 class Resources:
     """Keeps the last network that it loaded, so that the next shard of the same cell loads nothing."""
 
@@ -40,8 +56,9 @@ class Resources:
         device: str | torch.device | None = None,
         models: Mapping[str, nn.Module] | None = None,
         data: Mapping[str, Dataset] | None = None,
-        compiled: bool = False,
+        compiled: bool | str = AUTO,
     ) -> None:
+        check_compiled(compiled)
         self.asked, self.device, self.compiled = device, find_device(device), compiled
         self._given: Mapping[str, nn.Module] = {} if models is None else models
         self._sets: Mapping[str, Dataset] = {} if data is None else data
@@ -49,7 +66,7 @@ class Resources:
         self._data: dict[str, Dataset] = {}
         self._last: tuple[str, nn.Module] | None = None
         self._defended: tuple[str, nn.Module, nn.Module] | None = None
-        self._engine: tuple[str, int, Fast] | None = None
+        self._engine: tuple[tuple[str, int | None, str | None], Fast] | None = None
 
     def __reduce__(self) -> tuple[type[Resources], tuple[object, ...]]:
         return Resources, (self.asked, dict(self._given), dict(self._sets), self.compiled)
@@ -99,15 +116,17 @@ class Resources:
                 self._defended = (defence, base, defences.wrap(defence, base))
         return self._defended[2]
 
-    def engine(self, precision: str = "float32", batch: int = 256) -> Fast:
-        """The engine for this device. It is kept, with its CUDA graphs, until another batch or precision is asked for.
+    def engine(self, precision: str = "float32", batch: int | None = None, passes: int = 0) -> Fast:
+        """The engine for this device and the network loaded last, for a job of at most so many passes.
 
-        What it learned from earlier shards is forgotten, so that results do not depend on them.
+        It is kept, with its CUDA graphs, until another batch, precision or network is asked for. What it learned from
+        earlier shards is forgotten, so that results do not depend on them.
         """
-        if self._engine is None or self._engine[:2] != (precision, batch):
-            self._engine = (precision, batch, engine(self.device, batch, precision, self.compiled))
-        self._engine[2].forget()
-        return self._engine[2]
+        kind = precision, batch, None if self._last is None else self._last[0]
+        if self._engine is None or self._engine[0] != kind:
+            self._engine = kind, fast_engine(self.device, batch, precision, self.compiled, passes)
+        self._engine[1].forget()
+        return self._engine[1]
 
     def weights(self, text: str) -> str:
         """The digest of the network's weights. For a network in hand it is computed each time: they may change."""

@@ -18,6 +18,8 @@ from antiadv.evaluation.runners import parse_runner
 from antiadv.evaluation.runners.work import Done, Failure, Runner, Work, unfinished
 from antiadv.evaluation.store import Store
 
+SHARD, SHARD_ON_GPU = 250, 1000
+
 __all__ = ["evaluate", "make_cell"]  # make_cell for the example below
 
 
@@ -26,8 +28,8 @@ def evaluate(
     cells: Cell | Iterable[Cell],
     store: Store | str | Path,
     *,
-    shard: int = 250,
-    batch: int = 256,
+    shard: int | None = None,
+    batch: int | None = None,
     runner: Runner | str = "local",
     resources: Resources | None = None,
     keep_images: bool = False,
@@ -37,6 +39,9 @@ def evaluate(
 
     First each network answers a few fixed images. If its answers differ from those of the network that made the stored
     records, `StoreMismatch` is raised and nothing is run (`evaluation/freshness.py`).
+
+    `shard` samples are stored together, and `batch` images pass through the network at once; by default as many as suit
+    the device.
 
     `runner` is where the shards run: `"local"`, `"processes:4"`, `"ray"` or `"ray:ADDRESS"`. A shard that fails is left
     out. `Unfinished` is raised at the end and names it; all other shards are stored.
@@ -52,7 +57,7 @@ def evaluate(
     store = store if isinstance(store, Store) else Store(store)
     resources = Resources() if resources is None else resources
     cells = [cells] if isinstance(cells, Cell) else list(cells)
-    jobs = plan(cells, store.done, shard)
+    jobs = plan(cells, store.done, default_shard(runner, resources) if shard is None else shard)
     if keep_images:
         _warn_of_missing_images(cells, store)
     _prepare(cells, jobs, store, resources)
@@ -68,6 +73,11 @@ def evaluate(
                 count.finished(done)
     if failures:
         raise unfinished(failures, len(jobs))
+
+
+def default_shard(runner: Runner | str, resources: Resources) -> int:
+    """Large enough for a GPU in this process; else small, so that there is work for several workers."""
+    return SHARD_ON_GPU if runner == "local" and resources.device.type == "cuda" else SHARD
 
 
 def _prepare(cells: list[Cell], jobs: list[Job], store: Store, resources: Resources) -> None:

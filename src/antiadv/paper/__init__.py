@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from antiadv.core.errors import BadSpec
+from antiadv.engine.precision import AUTO
 from antiadv.evaluation.cell import Cell
 from antiadv.evaluation.resources import Resources
 from antiadv.evaluation.store import Store
@@ -76,7 +77,7 @@ def cells(
     name: str,
     samples: int | None = None,
     networks: str = "zoo",
-    precision: str = "float32",
+    precision: str = AUTO,
     data: str | None = None,
     resources: Resources | None = None,
 ) -> list[Cell]:

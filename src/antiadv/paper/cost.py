@@ -19,7 +19,8 @@ from antiadv.paper.table_layout import CellRequest
 # multiplications of one forward pass of one image, in units of 1e9
 WEIGHT = {"compact": 0.04, "resnet18": 0.56, "wrn16-4": 0.39, "wrn28-10": 5.2, "wrn34-10": 6.7, "resnet50": 4.1}
 
-APGD_QUERIES = 101  # of one APGD run; the adaptive attack makes ten on the base network and sends their images
+APGD_QUERIES = 101  # of one APGD run
+FAST_PASSES = 500  # of `fast` on the base network, with which the adaptive attack begins
 
 
 def passes(request: CellRequest) -> float:
@@ -31,7 +32,7 @@ def passes(request: CellRequest) -> float:
         # two APGD runs, Square and rays on the defence itself
         direct = 2 * APGD_QUERIES * (per_query + 1) + 2 * attack.steps * per_query
         draws = 0 if request.defence == defences.BARE else _draws(request.defence, attack.samples)
-        return 2 * 10 * APGD_QUERIES + direct * draws
+        return FAST_PASSES + direct * draws
     if isinstance(attack, APGD):
         return (attack.steps + 1) * max(1, attack.targets) * (per_query + 1) + per_query * bool(attack.targets)
     if isinstance(attack, FAB):

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from antiadv.core.errors import AntiadvError
-from antiadv.engine.precision import PRECISIONS
+from antiadv.engine.precision import AUTO, PRECISIONS
 from antiadv.evaluation.cell import Cell
 from antiadv.evaluation.plan import make_cell
 from antiadv.evaluation.resources import Resources
@@ -38,7 +38,7 @@ class Missing:
 
 
 def resolve(
-    requests: Iterable[CellRequest], precision: str = "float32", resources: Resources | None = None
+    requests: Iterable[CellRequest], precision: str = AUTO, resources: Resources | None = None
 ) -> tuple[list[Cell], list[Missing]]:
     """Split requests into cells that can be run, in the same order, and cells that cannot."""
     resources = Resources() if resources is None else resources

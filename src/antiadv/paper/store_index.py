@@ -7,7 +7,8 @@ A stored cell is used if all of this is true:
     its names match, its seed is 0, and a randomised defence was judged by ten draws
     its weights are those of the network's card, if there is one (for `official:DIR`: if they are not)
 If several networks or sets of images still have the same name, the one with the most samples is used everywhere. If a
-cell is stored in several precisions, the one with the most samples is used, and of equals the finest.
+cell is stored in several precisions or editions, the one with the most samples is used, of equals the latest edition,
+and of these the finest precision.
 All stored samples count, so a line may use more samples than its table needs.
 """
 
@@ -44,7 +45,11 @@ class StoreIndex:
         data, model, *_ = request.names
         digests = self._digests(data, model, request.network.size == "official")
         cells = [c for c in self._cells.get(request.names, []) if (c.images, c.weights) == digests]
-        return max(cells, key=lambda c: rank(c, self.records(c)), default=None)
+        return max(cells, key=self._rank, default=None)
+
+    def _rank(self, cell: Cell) -> tuple[int, bool, int]:
+        samples, fineness = rank(cell, self.records(cell))
+        return samples, not cell.earlier, fineness
 
     def _digests(self, data: str, model: str, official: bool) -> tuple[str, str]:
         """Digests of the images and weights that are used for these names. Other digests are ignored."""
@@ -98,5 +103,5 @@ def _is_correct(record: Record, ball: Ball, column: Column) -> bool:
 def names_of(cell: Cell) -> CellNames:
     """The `CellRequest.names` that this cell answers."""
     identity = cell.identity
-    data, model, defence, attack, threat = (str(identity[k]) for k in ("data", "model", "defence", "attack", "threat"))
-    return data, model, defence, attack, threat
+    data, model, defence, threat = (str(identity[k]) for k in ("data", "model", "defence", "threat"))
+    return data, model, defence, attacks.full_text(attacks.parse(cell.attack)), threat

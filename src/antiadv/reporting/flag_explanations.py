@@ -65,6 +65,14 @@ EXPLAINED = {
         "Use a loss that does not saturate (`apgd:loss=dlr`), replace the step by a smooth one (`bpda`, `smooth`), or "
         "attack the bare classifier (`transfer`).",
     ),
+    "fast_alarm": Explanation(
+        "the attack `fast` ran AutoAttack on some samples. It does so where a short blind search came nearly as far as "
+        "its gradients, where a gradient was exactly zero, and on every sample of a randomised defence. This is a "
+        "count, not an estimate. Samples that fell to AutoAttack early may be missing in it.",
+        "The gradients of these samples do not lead to the nearest wrong class: they are masked. On robust networks "
+        "without a defence hardly any sample raises it.",
+        "Run `adaptive`, which attacks the network behind the defence.",
+    ),
     "not_monotone": Explanation(
         "more samples stand at a larger radius than at the next smaller one, or with a larger budget of queries than "
         "with a smaller one, for the same attack and seed.",

@@ -19,6 +19,7 @@ from typing import Any
 from torch import Tensor
 
 from antiadv import attacks, defences
+from antiadv.attacks.white_box.fast import Fast
 from antiadv.core.attack import least_queries
 from antiadv.core.threat import Access
 from antiadv.evaluation.cell import Cell, Record
@@ -109,6 +110,16 @@ def zero_gradients(rows: Sequence[Row]) -> Iterator[Flag]:
         if asked and (found := share(sum(x.zeros > 0 for x in asked), len(asked))).low > ZEROS:
             said = f"{_name(r)} got gradients of exactly zero on {_percent(found)} of {found.n} samples"
             yield Flag("zero_gradients", (r.cell,), _numbers(found), f"{said}.")
+
+
+def fast_alarm(rows: Sequence[Row]) -> Iterator[Flag]:
+    """`fast` did not trust the gradients of some samples, and ran AutoAttack on them."""
+    for r in rows:
+        attack = attacks.parse(r.cell.attack)
+        if isinstance(attack, Fast) and (alarmed := sum(x.queries > attack.most_queries for x in r.records)):
+            n = len(r.records)
+            said = f"{_name(r)} ran AutoAttack on {alarmed} of {n} samples or more: it found their gradients masked."
+            yield Flag("fast_alarm", (r.cell,), (("alarmed", float(alarmed)), ("n", float(n))), said)
 
 
 def not_monotone(rows: Sequence[Row]) -> Iterator[Flag]:
@@ -258,6 +269,7 @@ RULES: dict[str, Callable[[Sequence[Row]], Iterator[Flag]]] = {
         adaptive_beats_white_box,
         black_box_beats_white_box,
         zero_gradients,
+        fast_alarm,
         not_monotone,
         unbounded_attack_fails,
         changes_with_seed,

@@ -2,7 +2,7 @@
 
     verdict(model, x, y, defence="anti_adversary", minutes=5)  →  Verdict, for a model and images in memory
     run_trial(trial, samples, minutes)                         →  Verdict, shared with `antiadv verdict`
-    battery(ball, defence, queries)                            →  the attacks, from score-based to adaptive
+    battery(ball, defence, queries)                            →  the attacks, from label-based to adaptive
     rounds(samples, seconds, run)                              →  how many samples were done in time
 
 Samples are taken in rounds. Each round runs the complete battery, so every row has the same samples. The first round is
@@ -25,16 +25,23 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from antiadv import attacks, defences
+from antiadv import defences
+from antiadv.attacks import parse
+from antiadv.attacks.adaptive.eot import EOT
+from antiadv.attacks.cascade import Cascade
 from antiadv.core import spec
+from antiadv.core.attack import Attack
 from antiadv.core.ball import Ball, Linf
-from antiadv.core.defence import TRANSFERS, Defence, Randomised
+from antiadv.core.defence import TRANSFERS, Defence
 from antiadv.core.engine import Eager
 from antiadv.core.errors import BadInput
 from antiadv.core.threat import Access, Threat
 from antiadv.core.validation import check_base, check_images, check_labels, check_scores, fitting, untouched
+from antiadv.engine.fast import default_batch
 from antiadv.engine.meter import Meter
+from antiadv.engine.precision import AUTO
 from antiadv.evaluation import attack as attack_and_judge
+from antiadv.evaluation.automatic import resolve_precision
 from antiadv.evaluation.cell import Cell, Record
 from antiadv.reporting import Report, as_markdown, report_of
 from antiadv.reporting.flags import Flag, before
@@ -42,28 +49,44 @@ from antiadv.reporting.measures import Calibration
 from antiadv.reporting.render.html import table_as_html
 from antiadv.reporting.rows import IN_HAND, Row, make_row, row_table
 from antiadv.reporting.temperature import scaled
+from antiadv.reporting.wording import join
 
-QUERIES = 200  # of the score-based attack, per sample
+QUERIES = {"rays": 40, "square": 60}  # of the attacks that see labels and scores, per sample
+GRADIENTS = "apgd"  # not `fast`: where gradients mislead, as those of the layer do, `fast` goes on to all of AutoAttack
+STEPS = 20  # the most steps of an attack that uses gradients
+NOT_RUN = "autoattack", "adaptive"  # what a person should run next
 FIRST = 8  # samples of the first round
 LOOKED_AT = 256  # images that are checked before the first attack
 TIMED = 64  # images with which the cost of an answer is measured
 SLACK = 1.15  # a round is expected to take this much longer than the rounds before suggest
-AVERAGED = "eot:attack=(apgd:steps=20),samples=10"
+DRAWS = 10  # over which an attack on a randomised defence averages
 
 
 def battery(ball: Ball, defence: Defence, queries: int | None = None) -> list[tuple[str, Threat]]:
-    """Return the attacks of a trial: by scores, by gradients, and adaptive ones.
+    """Return the attacks of a trial, each with its budget: by labels, by scores, by gradients, and an adaptive one.
 
-    The adaptive attacks are the transfer from the base network and those that the defence names. On a randomised
-    defence they average over its random numbers. The targeted transfer is left out, because it takes nine times as
-    long as the untargeted one.
+    The adaptive one is a cascade: the transfer of `fast` from the base network, then what the defence names, on the
+    samples that are left. On a randomised defence it averages over the random numbers. Every search is short, so that a
+    trial takes a minute, and its text says how short. `queries` replaces the budgets.
     """
-    named = [t for t in defence.adaptive if t not in TRANSFERS and ball.p in attacks.parse(t).norms]
+    plain = [parse(t) for t in (*QUERIES, GRADIENTS)]
+    named = map(parse, dict.fromkeys((*TRANSFERS, *defence.adaptive)))
+    stages = tuple(shorter(a) for a in named if ball.p in a.norms)
+    knowing: Attack = Cascade(stages)
     if defence.randomised:
-        named = [AVERAGED, *(f"eot:attack=({t}),samples=10" for t in named if t not in Randomised.adaptive)]
-    texts = dict.fromkeys(("square", "apgd", TRANSFERS[0], *named))
-    budgets = {"square": queries or QUERIES}
-    return [(t, Threat(ball, attacks.parse(t).access, budgets.get(t))) for t in texts]
+        knowing = EOT(knowing, DRAWS)
+    chosen = [*(shorter(a) for a in plain if ball.p in a.norms), knowing]
+    budgets = {name: queries or most for name, most in QUERIES.items()}
+    return [(spec.text(a), Threat(ball, a.access, budgets.get(spec.text(a)))) for a in chosen]
+
+
+def shorter(attack: Attack) -> Attack:
+    """The same attack with at most STEPS steps of gradients, in its parts too. Queries have budgets instead."""
+    options = spec.spec_of(attack).options
+    changed: dict[str, Any] = {k: shorter(v) for k, v in options.items() if isinstance(v, Attack)}
+    if attack.access >= Access.GRADIENTS and isinstance(options.get("steps"), int):
+        changed["steps"] = min(STEPS, options["steps"])
+    return dataclasses.replace(attack, **changed)  # type: ignore[type-var]
 
 
 # ---------------------------------------------------------------- time
@@ -181,7 +204,14 @@ class Verdict:
         *others, last = self.report.sentences
         if self.scaled is not None:
             others.append(f"The bare classifier with its scores divided by a fitted temperature has {self.scaled}.")
-        return [str(self.cost), *others, last]
+        return [self.ran, str(self.cost), *others, last]
+
+    @property
+    def ran(self) -> str:
+        """What was run, with its budgets, and what was not."""
+        threats = {row.cell.attack: row.cell.threat for row in self.rows}
+        each = [a if t.queries is None else f"{a} with {t.queries} queries" for a, t in threats.items()]
+        return f"A short trial: {join(each)}. Longer searches were not run, such as {join(NOT_RUN)}."
 
     def __str__(self) -> str:
         return as_markdown(self.rows, self.sentences)
@@ -214,7 +244,7 @@ def run_trial(
     minutes: float,
     warn: Callable[[Flag], None],
     stored: int = 0,
-    batch: int = 256,
+    batch: int | None = None,
 ) -> Verdict:
     """Run as many of the samples as fit into the minutes, and make the verdict.
 
@@ -233,13 +263,15 @@ def run_trial(
     seen = {flag.name for flag in signs}
     report = dataclasses.replace(report, flags=[*signs, *(flag for flag in report.flags if flag.name not in seen)])
     spent = cost(trial.model, trial.defended, x[:TIMED])
-    return Verdict(report, spent, scaled(trial.model, x, y, batch), done, time.monotonic() - start)
+    return Verdict(
+        report, spent, scaled(trial.model, x, y, batch or default_batch(x.device)), done, time.monotonic() - start
+    )
 
 
-def first_signs(model: nn.Module, x: Tensor, y: Tensor, batch: int = 256) -> list[Flag]:
+def first_signs(model: nn.Module, x: Tensor, y: Tensor, batch: int | None = None) -> list[Flag]:
     """Check images, labels and scores as an attack would, and return the warning signs that they show."""
     with fitting(model, x), untouched(x):
-        scores = Eager(batch).scores(model, x)
+        scores = Eager(batch or default_batch(x.device)).scores(model, x)
     check_scores(scores, x, y.to(scores.device))
     return before(x, y, scores)
 
@@ -254,18 +286,21 @@ def verdict(
     ball: Ball | None = None,
     queries: int | None = None,
     seed: int = 0,
-    batch: int = 256,
+    batch: int | None = None,
+    precision: str = AUTO,
+    compiled: bool | str = AUTO,
 ) -> Verdict:
     """Judge a defence on this classifier and these images: gains, warning signs and cost.
 
     `defence` is a spec text, or a defence that wraps `model`. `ball` is the perturbation set (by default Linf(8/255)),
-    `queries` the budget of the score-based attack. Images are taken in order, as many as fit into `minutes`.
+    `queries` the budget of the attacks by labels and by scores. Images are taken in order, as many as fit into
+    `minutes`. `precision` and `compiled` are those of `attack`.
 
     >>> net = nn.Sequential(nn.Flatten(), nn.Linear(12, 3)).eval()
     >>> x = torch.full((4, 3, 2, 2), 0.5)
     >>> made = verdict(net, x, net(x).argmax(1), "anti_adversary", queries=10)
-    >>> made.samples, [row.cell.attack for row in made.rows[::2]]
-    (4, ['square', 'apgd', 'transfer:attack=apgd', 'bpda:attack=apgd', 'pseudo_label'])
+    >>> made.samples, [row.cell.attack for row in made.rows[:6:2]]
+    (4, ['rays', 'square', 'apgd:steps=20'])
     """
     check_base(model)
     check_images(x)
@@ -275,7 +310,8 @@ def verdict(
         raise BadInput("a verdict needs images and a label for each; found none. Pass at least one.")
     defended = _wrapped(defence, model)
     limits = Threat(Linf(8 / 255) if ball is None else ball, Access.SCORES, queries)
-    trial = _in_memory(model, defended, x, y, battery(limits.ball, defended, queries), seed, batch)
+    how = {"seed": seed, "batch": batch, "compiled": compiled}
+    trial = _in_memory(model, defended, x, y, battery(limits.ball, defended, queries), precision, how)
     return run_trial(
         trial, range(len(x)), minutes, lambda flag: warnings.warn(f"Flag {flag}", stacklevel=4), batch=batch
     )
@@ -296,10 +332,10 @@ def _in_memory(
     x: Tensor,
     y: Tensor,
     attacks: Sequence[tuple[str, Threat]],
-    seed: int,
-    batch: int,
+    precision: str,
+    how: dict[str, Any],
 ) -> Trial:
-    """A trial whose records are kept in memory."""
+    """A trial whose records are kept in memory. `how` are more arguments of `attack`."""
     registered = type(defended) in defences.DEFENCES.values()
     sides = {defences.BARE: model, spec.text(defended) if registered else type(defended).__name__: defended}
     records: dict[tuple[str, str], list[Record]] = {(d, a): [] for a, _ in attacks for d in sides}
@@ -311,14 +347,18 @@ def _in_memory(
     def run(ids: Sequence[int]) -> None:
         part, labels = images(ids)
         for (text, threat), (name, side) in product(attacks, sides.items()):
+            budget, chosen = threat.queries, searched_in(text, threat, side)
             outcome = attack_and_judge(
-                side, part, labels, text, threat.ball,
-                queries=threat.queries, seed=seed, ids=torch.tensor(ids), batch=batch,
-            )  # fmt: skip
+                side, part, labels, text, threat.ball, queries=budget, ids=torch.tensor(ids), precision=chosen, **how
+            )
             records[name, text] += outcome.records
 
+    def searched_in(text: str, threat: Threat, side: nn.Module) -> str:
+        return resolve_precision(precision, parse(text), side, threat.ball, x.device)
+
     def row(text: str, threat: Threat, side: str, n: int) -> Row:
-        cell = Cell(IN_HAND, "", type(model).__name__, "", side, text, threat, range(n), seed)
+        chosen = searched_in(text, threat, sides[side])
+        cell = Cell(IN_HAND, "", type(model).__name__, "", side, text, threat, range(n), how["seed"], chosen)
         return make_row(cell, records[side, text], [] if side == defences.BARE else records[defences.BARE, text])
 
     def rows(ids: Sequence[int]) -> list[Row]:

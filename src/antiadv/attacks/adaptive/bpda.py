@@ -40,6 +40,9 @@ class Guided(OracleWrapper):
         part.guide = self.guide[rows]
         return part
 
+    def zeros(self) -> Tensor:
+        return self.guide.zeros()
+
     def gradient(self, z: Tensor, loss: Loss, *targets: Tensor) -> tuple[Tensor, Tensor]:
         return self.inner.scores(z), self.guide.gradient(z, loss, *targets)[1]
 

@@ -37,6 +37,10 @@ class Averaged(OracleWrapper):
     def left(self) -> Tensor:
         return self.inner.left() // self.samples
 
+    @property
+    def randomised(self) -> bool:
+        return False  # the attack takes the means for the answers of a deterministic classifier
+
     def labels(self, z: Tensor) -> Tensor:
         labels: Tensor = self._by_sample(self.inner.labels(self._repeat(z))).mode(1).values
         return labels

@@ -197,7 +197,13 @@ class _Worker:
     """An actor: one `Work` whose resources are fetched from the object store of its node."""
 
     def __init__(
-        self, device: str, nets: Mapping[str, Any], sets: Mapping[str, Any], batch: int, images: bool, compiled: bool
+        self,
+        device: str,
+        nets: Mapping[str, Any],
+        sets: Mapping[str, Any],
+        batch: int | None,
+        images: bool,
+        compiled: bool | str,
     ) -> None:
         self._work = Work(Resources(device, Fetched(nets), Fetched(sets), compiled), batch, images)
 

@@ -18,11 +18,14 @@ from dataclasses import dataclass, field
 
 import torch
 
+from antiadv import attacks
 from antiadv.core.draws import Draws
 from antiadv.core.engine import Eager
 from antiadv.core.errors import AntiadvError, Unfinished, first_line
 from antiadv.core.ledger import Ledger
 from antiadv.defences import BARE
+from antiadv.engine.fast import Fast
+from antiadv.evaluation.automatic import most_queries
 from antiadv.evaluation.cell import Job
 from antiadv.evaluation.judge import predict_repeated
 from antiadv.evaluation.resources import Resources
@@ -66,21 +69,27 @@ class Work:
     """Runs one job when called. With `images`, the attacked images are returned with the records."""
 
     resources: Resources
-    batch: int = 256
+    batch: int | None = None
     images: bool = False
     watch: Watch | None = None
 
     def __call__(self, job: Job) -> Done:
         try:
             with torch.inference_mode(False):  # the caller may be in inference mode, which has no gradients
-                engine = self.resources.engine(job.cell.precision, self.batch)
-                result = run_shard(job, self.resources, engine, self._watcher(job))
+                result = run_shard(job, self.resources, self._engine(job), self._watcher(job))
         except (Exception, SystemExit) as error:  # a network that calls sys.exit failed, and must not end the run
             trace, foreign = "".join(traceback.format_exception(error)), not isinstance(error, AntiadvError)
             return Failure(job, self._sentence(job, error), trace, foreign, _without_frames(error))
         if self.images:
             return result
         return dataclasses.replace(result, images=result.images.new_empty(0))  # a view would be pickled in full
+
+    def _engine(self, job: Job) -> Fast:
+        """The engine of the cell. The length of a job is known from its text, never from a clock."""
+        cell = job.cell
+        model = self.resources.defended(cell.model, cell.defence)
+        passes = len(cell.samples) * most_queries(attacks.parse(cell.attack), model, cell.threat)
+        return self.resources.engine(cell.precision, self.batch, passes)
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "watch": None}

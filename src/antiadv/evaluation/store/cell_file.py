@@ -1,16 +1,18 @@
 """The cell file: `cell.json` describes a cell by its specs (`cell`) and by all that its key covers (`identity`).
 
 Folder name, specs and identity must agree. Where they differ only in the edition or the default options of the attack
-or the defence, another version of the library wrote the cell: `OtherEdition`. Anything else is `StoreMismatch`.
+or the defence, another version of the library wrote the cell: `OtherEdition`, unless the attack says that this edition
+is still shown. Anything else is `StoreMismatch`.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
 
-from antiadv import data, models
+from antiadv import attacks, data, models
 from antiadv.core import spec
 from antiadv.core.errors import AntiadvError, BadSpec, StoreMismatch
 from antiadv.evaluation.cell import FORMAT, Cell, Identity, key_of, read_threat
@@ -40,6 +42,9 @@ def read_cell(folder: Path) -> Cell:
         ) from None
     if cell.key == folder.name and identity == current:
         return cell
+    earlier = dataclasses.replace(cell, earlier=str(identity.get("attack", "")))
+    if earlier.key == folder.name and identity == earlier.identity and _still_shown(earlier):
+        return earlier
     if changed := _changed_editions(folder.name, identity, current):
         raise OtherEdition(f"{folder.name} ({changed})")
     raise StoreMismatch(
@@ -102,6 +107,14 @@ def _was_valid(folder: str, identity: Identity, specs: dict[str, Any]) -> bool:
     return key_of(identity) == folder and all(
         _name(str(identity.get(part))) == _name(str(specs.get(part))) for part in _WITH_EDITION
     )
+
+
+def _still_shown(cell: Cell) -> bool:
+    """Whether the earlier edition is one that the attack names, with the same options."""
+    attack = attacks.parse(cell.attack)
+    text, _, edition = cell.earlier.rpartition("@")
+    shown: frozenset[int] = getattr(attack, "still_shown", frozenset())
+    return text == attacks.full_text(attack).rpartition("@")[0] and edition in map(str, shown)
 
 
 def _changed_editions(folder: str, identity: Identity, current: Identity) -> str:

@@ -108,6 +108,8 @@ class Store:
         Called before the work: an unwritable store or a damaged file is then reported before it and not after.
         """
         folder = self.folder(cell)
+        if cell.earlier:
+            raise StoreMismatch(f"{folder} holds records of {cell.earlier}, an earlier edition. Make the cell again.")
         with self._writing():
             write_cell(folder, cell)
             if not os.access(folder, os.W_OK):

@@ -1,0 +1,101 @@
+"""What `auto`, the default, stands for: the precision of a search, and how long a search may become.
+
+    resolve_precision("auto", attack, model, ball, device)   →  float32, half, …: before a cell's key is made
+    most_queries(attack, model, threat)                      →  how long a job may become, known before it runs
+
+The judge always computes in float32, so a coarser search cannot invent a success, but it may miss one. So `auto` is the
+coarsest precision in which the attack is measured to miss nothing (docs/precision.md). A CPU searches in float32.
+An attack that is not measured, and an attack of your own, search in float32. An attack that is made of others takes the
+finest precision that one of them needs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+
+from antiadv import attacks
+from antiadv.attacks.adaptive.adaptive import Adaptive
+from antiadv.core import spec
+from antiadv.core.attack import Attack
+from antiadv.core.ball import Ball
+from antiadv.core.errors import BadSpec
+from antiadv.core.threat import Threat
+from antiadv.engine.precision import AUTO, PRECISIONS
+
+FINEST = PRECISIONS[0]
+
+# On CUDA: the coarsest precision in which each attack is measured to miss nothing. Every attack has a line here or in
+# MADE_OF_OTHERS. Half a point on 200 images counts as nothing; float32 stands for "it misses some" or "not known".
+COARSEST = {
+    "pgd": "half",
+    "apgd": "half",
+    "fab": "half",
+    "autoattack": "half",
+    "minimum_margin": "half",
+    "probability_margin": "half",
+    "minimum_norm": "half",
+    "fast": "half",
+    "pseudo_label": "half",  # its search is APGD's
+    "nes": "half",
+    "square": "half",
+    "rays": "half",
+    "bandits": "float32",  # compares scores that differ in the last digits
+    "simba": "float32",  # 1 point in half, 6 in mixed
+    "boundary": "float32",  # measured only where it breaks nothing
+    "hop_skip_jump": "float32",  # half a point in half, 1.5 in tf32
+    "qeba": "float32",  # 3.5 points in all others
+}
+MADE_OF_OTHERS = ("cascade", "transfer", "bpda", "smooth", "eot", "adaptive")
+
+# Queries for a sample that withstands, of attacks whose options do not say it.
+QUERIES = {"autoattack": 8_000, "fast": 300}
+
+
+def resolve_precision(precision: str, attack: Attack, model: nn.Module, ball: Ball, device: torch.device) -> str:
+    """The precision that is asked for, or the one that `auto` stands for with this attack on this device.
+
+    >>> from antiadv import Linf
+    >>> gpu, net = torch.device("cuda"), nn.Identity()
+    >>> texts = "square", "cascade:stages=pgd+simba"
+    >>> [resolve_precision("auto", attacks.parse(text), net, Linf(0.1), gpu) for text in texts]
+    ['half', 'float32']
+    """
+    if precision not in (AUTO, *PRECISIONS):
+        raise BadSpec(f"there is no precision {precision!r}; known are {', '.join((AUTO, *PRECISIONS))}.")
+    if precision != AUTO:
+        return precision
+    if device.type != "cuda":
+        return FINEST
+    needed = (COARSEST.get(_name(part), FINEST) for part in _simple_parts(attack, model, ball))
+    return min(needed, key=PRECISIONS.index, default=FINEST)
+
+
+def most_queries(attack: Attack, model: nn.Module, threat: Threat) -> int:
+    """About the most queries for one sample. Zero for an attack that does not say how long it searches."""
+    return sum(_most(part, threat.queries) for part in _simple_parts(attack, model, threat.ball))
+
+
+def _most(part: Attack, budget: int | None) -> int:
+    most: int = QUERIES.get(_name(part), 0)
+    if isinstance(steps := getattr(part, "steps", None), int):
+        most = steps * math.prod(max(1, getattr(part, name, 1)) for name in ("targets", "restarts", "eot"))
+    return most if budget is None else min(budget, most or budget)
+
+
+def _simple_parts(attack: Attack, model: nn.Module, ball: Ball) -> Iterator[Attack]:
+    """The attacks that search: the attack itself, or those that it is made of on this model."""
+    for part in attacks.parts(attack) if _name(attack) else [attack]:
+        if isinstance(part, Adaptive):
+            yield from _simple_parts(part.against(model, ball), model, ball)
+        elif _name(part) not in MADE_OF_OTHERS:
+            yield part
+
+
+def _name(attack: Attack) -> str:
+    """Its name among ours; empty for an attack that is not registered."""
+    name = spec.name_of(type(attack))
+    return name if attacks.ATTACKS.get(name) is type(attack) else ""
