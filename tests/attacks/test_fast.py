@@ -1,4 +1,4 @@
-"""MM, PMA and `fast`: what they find on problems with known answers, what they cost, and when `fast` raises its alarm."""
+"""MM, PMA and `fast`: what they find where the answer is known, what they cost, and when `fast` raises its alarm."""
 
 from __future__ import annotations
 

@@ -594,3 +594,24 @@ def test_a_store_that_is_a_file_is_unwritable(tmp_path: Path) -> None:
         assert str(root) in str(error.value)
         assert "\n" not in str(error.value)
     assert (tmp_path / "file").read_text() == "here already"
+
+
+def test_an_earlier_edition_is_read_where_the_attack_still_shows_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from antiadv.attacks.adaptive.adaptive import Adaptive
+
+    with monkeypatch.context() as then:
+        then.setattr(Adaptive, "edition", 1)
+        cell = antiadv.evaluation.plan.make_cell(
+            model="compact:trades", data="cifar10:test", attack="adaptive", threat="linf:8/255", samples=range(2)
+        )
+        folder = Store(tmp_path).folder(cell)
+        Store(tmp_path).prepare(cell)
+    found = read_cell(folder)
+    assert (found.key, found.earlier) == (folder.name, "adaptive:steps=1000,samples=20@1")
+    with pytest.raises(StoreMismatch):
+        Store(tmp_path).prepare(found)
+    monkeypatch.setattr(Adaptive, "still_shown", frozenset())
+    with pytest.raises(OtherEdition):
+        read_cell(folder)

@@ -42,6 +42,4 @@ def full_text(text: str) -> str:
     if text == BARE:
         return BARE
     parsed = spec.read(text, DEFENCES, "defence")
-    cls, known = DEFENCES[parsed.name], spec.parameters(DEFENCES[parsed.name])
-    unset = tuple(name for name in cls.later if parsed.options[name] == known[name].default)
-    return f"{parsed.text(defaults=True, leave_out=unset)}@{cls.edition}"
+    return f"{parsed.text(defaults=True)}@{DEFENCES[parsed.name].edition}"

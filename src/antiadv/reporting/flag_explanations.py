@@ -66,8 +66,8 @@ EXPLAINED = {
         "attack the bare classifier (`transfer`).",
     ),
     "fast_alarm": Explanation(
-        "the attack `fast` ran AutoAttack on some samples. It does so where a short blind search came nearly as far as "
-        "its gradients, where a gradient was exactly zero, and on every sample of a randomised defence. This is a "
+        "the attack `fast` ran AutoAttack on some samples. It does so where a short blind search came further than its "
+        "gradients, where a gradient was exactly zero, and on every sample of a randomised defence. This is a "
         "count, not an estimate. Samples that fell to AutoAttack early may be missing in it.",
         "The gradients of these samples do not lead to the nearest wrong class: they are masked. On robust networks "
         "without a defence hardly any sample raises it.",
