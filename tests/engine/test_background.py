@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from antiadv import defences, models
+from antiadv.core.defence import base_of
 from antiadv.core.losses import ce
 from antiadv.engine import background
 from antiadv.engine.background import PASSES_TO_FILL, PASSES_TO_READ, Background, is_filled, note_of, start
@@ -93,7 +94,7 @@ def test_the_judge_is_another_engine_while_the_network_may_change() -> None:
 @pytest.mark.parametrize("device", DEVICES)
 def test_the_compiled_network_takes_over_and_answers_alike(device: str, notes: Path) -> None:
     net = defences.wrap("anti_adversary", models.load("compact:trades")).to(device)
-    net.base.register_forward_hook(lambda *_: None)  # hooks cannot be sent, and need not be
+    base_of(net).register_forward_hook(lambda *_: None)  # hooks cannot be sent, and need not be
     x = torch.rand((32, 3, 32, 32), generator=torch.Generator().manual_seed(0)).to(device)
     y = torch.arange(32, device=device) % 10
     fast = engine(torch.device(device), 32)
