@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from antiadv.defences.anti_adversary import AntiAdversary
     from antiadv.engine.fast import Replayed
     from antiadv.evaluation import Cell, Outcome, Resources, Store, attack, evaluate, make_cell
+    from antiadv.models.remote import Remote
     from antiadv.reporting import report
     from antiadv.reporting.trial import verdict
 
@@ -34,6 +35,7 @@ __all__ = [
     "Defence",
     "Linf",
     "Outcome",
+    "Remote",
     "Replayed",
     "Resources",
     "Store",
@@ -60,6 +62,7 @@ _HOMES = {
     "L2": "antiadv.core.ball",
     "Linf": "antiadv.core.ball",
     "Outcome": "antiadv.evaluation",
+    "Remote": "antiadv.models.remote",
     "Replayed": "antiadv.engine.fast",
     "Resources": "antiadv.evaluation",
     "Store": "antiadv.evaluation",

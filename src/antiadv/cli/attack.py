@@ -39,6 +39,7 @@ def command(
     out: Annotated[Path, typer.Option("--out", help="Folder for the pictures.")] = Path(),
     seed: options.Seed = 0,
     device: options.Device = None,
+    authorised: options.Authorised = False,
     json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
@@ -52,6 +53,7 @@ def command(
     from antiadv.evaluation.resources import find_device
     from antiadv.reporting.flags import narrow_range
 
+    model = options.authorised(model, authorised)
     place = find_device(device)
     net = defences.wrap(defence, models.load(model).to(place))
     chosen = attacks.parse(attack)

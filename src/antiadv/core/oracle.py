@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Self
 
 import torch
@@ -40,6 +40,7 @@ from antiadv.core.held import Search, hold
 from antiadv.core.ledger import Ledger
 from antiadv.core.losses import Loss, margin, negated
 from antiadv.core.threat import Access, Threat
+from antiadv.core.wire import sending
 
 UNLIMITED = 2**62  # queries
 NO_LABEL = -1  # the label of scores with NaN or infinity
@@ -191,7 +192,13 @@ class Oracle:
         draws = self._charge(z, need)
         if len(z) == 0:
             return _nothing(z)
-        s = self._engine.scores(self._model, z, **draws)
+        each = self._per_sample(z)
+
+        def again(places: Sequence[int]) -> None:
+            self._ledger.charge(self._rows[torch.tensor(places) // each], 1)
+
+        with sending(again, len(z)):
+            s = self._engine.scores(self._model, z, **draws)
         self._note(s)
         self._seen()
         return s

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Set
 
 from antiadv import attacks, defences
 from antiadv.core import spec
-from antiadv.core.attack import Attack, check_kind
+from antiadv.core.attack import Attack, check_granted, check_kind
 from antiadv.core.bounds import RECORDS
 from antiadv.core.defence import Randomised
 from antiadv.core.deprecated import renamed
@@ -66,7 +66,9 @@ def make_cell(
     samples = _checked_samples(samples, dataset)
     check_whole(seed=seed)
     defence = defence if defence == defences.BARE else spec.read(defence, defences.DEFENCES, "defence").text()
-    randomised = isinstance(resources.defended(model, defence), Randomised)
+    defended = resources.defended(model, defence)
+    check_granted(defended, threat)
+    randomised = isinstance(defended, Randomised)
     weights, attack_text = resources.weights(model), normal_attack(attack)
     check_precision(precision)
     check_looks(looks)

@@ -24,6 +24,7 @@ from antiadv.core.errors import AntiadvError, Unfinished, first_line
 from antiadv.core.ledger import Ledger
 from antiadv.defences import BARE
 from antiadv.evaluation.cell import Job
+from antiadv.evaluation.journals import Journals
 from antiadv.evaluation.judge import predict_repeated
 from antiadv.evaluation.resources import Resources
 from antiadv.evaluation.shard import JUDGE, Result, run_shard
@@ -69,9 +70,12 @@ class Work:
     batch: int = 256
     images: bool = False
     watch: Watch | None = None
+    journals: Journals | None = None
 
     def __call__(self, job: Job) -> Done:
         try:
+            if self.journals is not None:
+                self.journals.open(job.cell, self.resources)
             with torch.inference_mode(False):  # the caller may be in inference mode, which has no gradients
                 engine = self.resources.engine(job.cell.precision, self.batch)
                 result = run_shard(job, self.resources, engine, self._watcher(job))
@@ -83,7 +87,7 @@ class Work:
         return dataclasses.replace(result, images=result.images.new_empty(0))  # a view would be pickled in full
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "watch": None}
+        return {**self.__dict__, "watch": None, "journals": None}
 
     def _watcher(self, job: Job) -> Callable[[Ledger], None] | None:
         """Calls `watch` at most ten times a second, because adding up the queries takes time."""
