@@ -101,7 +101,8 @@ class Endpoint:
         with torch.no_grad():
             s = self.net(x)
         s = s.softmax(1) if self.kind == "probabilities" else s
-        return (s.argmax(1) if self.kind == "labels" else s).numpy()
+        values: np.ndarray = (s.argmax(1) if self.kind == "labels" else s).numpy()
+        return values
 
     def read(self, handler: BaseHTTPRequestHandler, body: bytes) -> tuple[Tensor, Callable[[np.ndarray], Raw]]:
         if not handler.path.endswith("/infer"):

@@ -21,7 +21,9 @@ DATA = Path("~/.antiadv/data")
 
 Model = Annotated[
     str,
-    typer.Option("--model", help="Network: compact:trades, wrn28-10:mart,path=FILE, my.module:make, or http://ADDRESS."),
+    typer.Option(
+        "--model", help="Network: compact:trades, wrn28-10:mart,path=FILE, my.module:make, or http://ADDRESS."
+    ),
 ]
 Authorised = Annotated[
     bool, typer.Option("--authorised", help="The owner of the endpoint on another machine permits this attack.")

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -15,12 +15,13 @@ from antiadv.core.errors import BadInput
 
 if TYPE_CHECKING:
     import torch
-    from torch import Tensor, nn
+    from torch import Tensor
 
     from antiadv.core.defence import Defence
     from antiadv.core.threat import Threat
     from antiadv.data import Dataset
     from antiadv.evaluation import Cell, Resources, Store
+    from antiadv.models.remote import Remote
     from antiadv.reporting.endpoint import EndpointVerdict
     from antiadv.reporting.flags import Flag
     from antiadv.reporting.rows import Row
@@ -69,7 +70,11 @@ def command(
         raise BadInput("a verdict is on untargeted attacks; leave targeted out, or use antiadv.attack instead.")
     make = partial(make_cell, model=model, samples=asked, data=data, seed=seed, resources=resources)
     net = resources.model(model)
-    cells = _endpoint_cells(make, net, limits) if defended is None else _cells(make, defence, defended, limits)
+    cells = (
+        _endpoint_cells(make, cast("Remote", net), limits)
+        if defended is None
+        else _cells(make, defence, defended, limits)
+    )
     done = set.intersection(*(facts.done(cell) for cell in cells))
     stored = next((n for n, i in enumerate(asked) if i not in done), len(asked))
     # Runs no attack: it checks that the network still predicts as it did when these were stored.
@@ -83,7 +88,7 @@ def command(
         read = partial(_rows, cells, facts)
         found: Verdict | EndpointVerdict
         if defended is None:
-            found = judge_endpoint(run, read, lambda: net.sent, asked, minutes, stored)
+            found = judge_endpoint(run, read, cast("Remote", net), asked, minutes, stored)
         else:
             trial = Trial(net, defended, images, run, read)
             found = run_trial(trial, asked, minutes, _silent if json else _warn, stored, batch)
@@ -132,11 +137,11 @@ def _cells(make: Callable[..., Cell], defence: str, defended: Defence, limits: T
     ]
 
 
-def _endpoint_cells(make: Callable[..., Cell], net: nn.Module, limits: Threat) -> list[Cell]:
+def _endpoint_cells(make: Callable[..., Cell], net: Remote, limits: Threat) -> list[Cell]:
     """The cells of an endpoint: attacks on scores, where it gives them, and on labels."""
     from antiadv.reporting.endpoint import endpoint_battery
 
-    battery = endpoint_battery(limits.ball, net.grants, limits.queries)  # type: ignore[arg-type]  # a Remote
+    battery = endpoint_battery(limits.ball, net.grants, limits.queries)
     return [make(attack=attack, threat=threat) for attack, threat in battery]
 
 

@@ -113,8 +113,8 @@ def attack_and_judge(
         facts = records(ids.tolist(), y, x, z, clean, attacked, threat.ball, ledger)
     checks = int(ledger.checks.sum())
     cost = {"agreement": agreement, "again": again, "checks": checks, "judge_queries": batch.judge_queries + checks}
-    cost["sent"] = None if endpoint is None else endpoint.sent - sent_before
-    return z, facts, meter.receipt(x.device, **cost, compiled=getattr(engine, "compiled", False))
+    sent = None if endpoint is None else endpoint.sent - sent_before
+    return z, facts, meter.receipt(x.device, **cost, sent=sent, compiled=getattr(engine, "compiled", False))
 
 
 def _check_arguments(

@@ -49,6 +49,16 @@ class Reply:
         return self.headers.get("Content-Type", "").partition(";")[0].strip().lower()
 
 
+@dataclass(frozen=True)
+class _Failed:
+    """A try without an answer: why, whether the body was sent, and whether and for how long the server refused."""
+
+    why: str
+    was_sent: bool
+    refused: bool = False
+    wait: float | None = None
+
+
 def check_address(url: str, authorised: bool) -> SplitResult:
     """Split an address. Refuse one that is not plain, and a host that is not this machine unless authorised."""
     try:
@@ -124,35 +134,42 @@ class Line:
     ) -> Reply:
         """Ask until there is an answer. `sent` is called each time that the body is sent. `again` is called before it
         is sent again; its argument tells whether the server refused the last one (429, 503)."""
-        tries, why, was_sent = 1 if self._down else 1 + self.retries, "", False
+        tries, last = 1 if self._down else 1 + self.retries, _Failed("", was_sent=False)
         for attempt in range(tries):
-            if was_sent:
-                again(refused)
-            was_sent = refused = False
-
-            def count() -> None:
-                nonlocal was_sent
-                was_sent = True
-                sent()
-
-            wait = None
-            try:
-                reply = self._once(method, path, body, headers or {}, count)
-            except (OSError, http.client.HTTPException) as error:
-                why = first_line(error)
-            else:
-                if reply.status not in AGAIN:
-                    self._down = False
-                    return self._checked(reply, path)
-                why, refused, wait = _status(reply), reply.status in REFUSED, _asked_wait(reply)
-            if attempt + 1 < tries:
-                time.sleep(min(LONGEST_WAIT, self.backoff * 2**attempt) if wait is None else min(wait, PATIENCE))
+            if attempt:
+                own = min(LONGEST_WAIT, self.backoff * 2 ** (attempt - 1))
+                time.sleep(own if last.wait is None else min(last.wait, PATIENCE))
+            if last.was_sent:
+                again(last.refused)
+            found = self._try(method, path, body, headers or {}, sent)
+            if isinstance(found, Reply):
+                self._down = False
+                return self._checked(found, path)
+            last = found
         self._down = True
         times = "once" if tries == 1 else f"{tries} times"
         raise EndpointFailed(
-            f"the endpoint {self.url} was asked {times} without an answer; the last time it was: {why}. "
+            f"the endpoint {self.url} was asked {times} without an answer; the last time it was: {last.why}. "
             "Check that it runs, or lower the rate, and run again."
         )
+
+    def _try(
+        self, method: str, path: str, body: bytes, headers: Mapping[str, str], sent: Callable[[], None]
+    ) -> Reply | _Failed:
+        """One try: an answer, or why it makes sense to try again."""
+        counted: list[bool] = []
+
+        def count() -> None:
+            counted.append(True)
+            sent()
+
+        try:
+            reply = self._once(method, path, body, headers, count)
+        except (OSError, http.client.HTTPException) as error:
+            return _Failed(first_line(error), bool(counted))
+        if reply.status not in AGAIN:
+            return reply
+        return _Failed(_status(reply), True, reply.status in REFUSED, _asked_wait(reply))
 
     def _checked(self, reply: Reply, path: str) -> Reply:
         if reply.status == 200:
@@ -166,9 +183,7 @@ class Line:
             todo = f"Nothing is served at {printable(path)}: check the address."
         raise EndpointFailed(f"the endpoint {self.url} refused: {_status(reply)}. {todo}")
 
-    def _once(
-        self, method: str, path: str, body: bytes, headers: Mapping[str, str], sent: Callable[[], None]
-    ) -> Reply:
+    def _once(self, method: str, path: str, body: bytes, headers: Mapping[str, str], sent: Callable[[], None]) -> Reply:
         self._pace()
         end = time.monotonic() + self.timeout
         with self._connection() as connection:

@@ -100,8 +100,9 @@ the host 192.0.2.7. If you have it, say so with --authorised, or authorised=True
         self.sent = 0
         self._kind: Output = output
         self._lock = threading.Lock()
+        sent_always = {**_key(key_env), **(headers or {})}
         self._line = Line(
-            self.url, headers={**_key(key_env), **(headers or {})}, connections=connections, rate=rate, timeout=timeout, retries=retries,
+            self.url, headers=sent_always, connections=connections, rate=rate, timeout=timeout, retries=retries,
             backoff=backoff, authorised=authorised,
         )  # fmt: skip
         parts = self._line.parts
@@ -158,9 +159,7 @@ the host 192.0.2.7. If you have it, say so with --authorised, or authorised=True
         finally:
             pool.shutdown(cancel_futures=True)
 
-    def _ask(
-        self, images: NDArray[np.float32], request: Request | None, places: Sequence[int]
-    ) -> NDArray[np.float32]:
+    def _ask(self, images: NDArray[np.float32], request: Request | None, places: Sequence[int]) -> NDArray[np.float32]:
         """The scores of one request. What is sent again is charged again, before it is sent."""
         body, headers = self._format.encode(images)
 

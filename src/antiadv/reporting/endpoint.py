@@ -18,6 +18,7 @@ from typing import Any
 from antiadv import attacks
 from antiadv.core.ball import Ball
 from antiadv.core.threat import Access, Threat
+from antiadv.models.remote import Remote
 from antiadv.reporting import as_markdown, report_of
 from antiadv.reporting.flags import Flag
 from antiadv.reporting.measures import right, share, standing
@@ -77,20 +78,20 @@ class EndpointVerdict:
 def judge_endpoint(
     run: Callable[[Sequence[int]], None],
     rows: Callable[[Sequence[int]], list[Row]],
-    sent: Callable[[], int],
+    endpoint: Remote,
     samples: Sequence[int],
     minutes: float,
     stored: int = 0,
 ) -> EndpointVerdict:
     """Run as many of the samples as fit into the minutes. The first `stored` ones were run before.
 
-    `run` attacks samples and stores them, `rows` reads them, `sent` counts the images sent so far.
+    `run` attacks samples and stores them, and `rows` reads them.
     """
     check_minutes(minutes)
     start = time.monotonic()
     done = stored + rounds(samples[stored:], 60 * minutes, run)
     report = report_of(rows(samples[:done]))
-    return EndpointVerdict(report.rows, report.flags, done, time.monotonic() - start, sent())
+    return EndpointVerdict(report.rows, report.flags, done, time.monotonic() - start, endpoint.sent)
 
 
 def _achieved(row: Row) -> str:
