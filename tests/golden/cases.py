@@ -172,6 +172,8 @@ def _attack_cases() -> list[AttackCase]:
         ("bpda", both, {"defence": layer}),
         ("smooth", both, {"defence": layer}),
         ("pseudo_label:restarts=2", both, {"defence": layer}),
+        ("smooth", linf, {"defence": f"{layer},gate=0.2285"}),
+        ("square", linf, {"defence": f"{layer},gate=0.2285"}),
         ("eot:samples=4", both, {"defence": noise}),
         ("eot:attack=(hop_skip_jump:probes=10),samples=3", l2, {"defence": noise, "queries": 400}),
         ("adaptive:steps=100", both, {"defence": layer, "queries": 700}),
@@ -188,6 +190,7 @@ CASES: list[AttackCase | DefenceCase] = [
         (
             "anti_adversary",
             "anti_adversary:steps=3,step_size=0.0625+0.125+0.25,clip=true",
+            "anti_adversary:step_size=0.0625,gate=0.2285",
             "small_noise",
             "small_noise:std=0.25,clip=true",
             "self_ensemble",

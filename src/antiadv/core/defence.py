@@ -14,30 +14,46 @@ from __future__ import annotations
 
 import secrets
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from collections.abc import Callable
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from antiadv.core import torch_private
 from antiadv.core.draws import Draws
 from antiadv.core.errors import BadInput
-from antiadv.core.validation import check_base, check_float, check_shape, check_still
+from antiadv.core.validation import check_base, check_float, check_logits, check_shape, check_still
 
 LARGEST = torch.finfo(torch.float16).max  # value of an option in pixels: beyond it float16 images overflow
 TRANSFERS = ("transfer:attack=apgd", "transfer:attack=(apgd:loss=dlr,targets=9)")  # they query only the bare classifier
 
 
+class Stages(NamedTuple):
+    """A defence that needs the host in the middle, as two models that do not.
+
+    `first` answers every sample. Where `goes_on(scores of first)` is true, `second` answers instead.
+    """
+
+    first: nn.Module
+    goes_on: Callable[[Tensor], Tensor]
+    second: nn.Module
+
+
 class Defence(nn.Module, ABC):
     """A classifier in front of a classifier.
 
-    `edition` is raised by 1 with every intended change of results; it is part of every cell's key. `adaptive` lists the
-    attacks against this defence, as specs: the attack `adaptive` runs them first.
+    `edition` is raised by 1 with every intended change of results; it is part of every cell's key. `later` names the
+    options that are newer than stored results: at their defaults they are left out of the key, so that stored cells
+    keep theirs. `adaptive` lists the attacks against this defence, as specs: the attack `adaptive` runs them first.
     """
 
     edition: ClassVar[int] = 1
+    later: ClassVar[tuple[str, ...]] = ()
     randomised: ClassVar[bool] = False
     adaptive: ClassVar[tuple[str, ...]] = (*TRANSFERS, "bpda:attack=apgd")
     base: nn.Module
+    _answered = False  # whether the base was seen to return logits
 
     def __init__(self, base: nn.Module) -> None:
         check_base(base)
@@ -51,6 +67,18 @@ class Defence(nn.Module, ABC):
     def surrogate(self, kappa: float = 3.0) -> nn.Module:
         """A differentiable surrogate for an adaptive attacker, sharper for larger κ; by default the defence itself."""
         return self
+
+    def stages(self) -> Stages | None:
+        """The two models of a defence that runs only some of its samples through its steps; None for any other."""
+        return None
+
+    def check_answer(self, s: Tensor, x: Tensor) -> None:
+        """Check the scores of the base for x. Numbers are read once, at the first call outside compilers and graphs."""
+        check_shape(s, x)
+        if torch.compiler.is_compiling() or self._answered or not torch_private.readable(s) or len(s) == 0:
+            return
+        check_logits(s)
+        self._answered = True
 
 
 class Randomised(Defence):
@@ -71,7 +99,7 @@ class Randomised(Defence):
         if len(draws) != len(x):
             raise BadInput(f"a randomised defence needs one key per image ({len(x)}); found {len(draws)}. Select them.")
         s = self.answer(x, draws)
-        check_shape(s, x)
+        self.check_answer(s, x)
         return s
 
     @abstractmethod

@@ -4,6 +4,7 @@ A new version of torch may change any of these without notice. What is used, and
 
     torch.cuda.jiterator._create_jit_fn      core/draws_cuda.py       falls back to plain operations
     Tensor._version                          core/validation.py
+    torch._C: dispatch modes, functorch      core/defence.py
     torch._dynamo, torch._functorch          engine/optimise.py, engine/switches.py: only where a network is compiled
     nn.Module._modules, ._parameters         engine/optimise.py, engine/rewrites
     nn.Conv2d._conv_forward                  engine/rewrites
@@ -18,6 +19,7 @@ import types
 from collections.abc import Callable, KeysView
 from typing import Any, TypeVar
 
+import torch
 from torch import Tensor, nn
 
 ConvForward = Callable[[Any, Tensor, Tensor, Tensor | None], Tensor]
@@ -34,6 +36,15 @@ def cuda_kernel(code: str, **scalars: int) -> Callable[..., Tensor]:
 def times_written(x: Tensor) -> int:
     """How often a tensor was written into. Torch does not count it for tensors made in inference mode: 0."""
     return 0 if x.is_inference() else x._version
+
+
+def readable(t: Tensor) -> bool:
+    """Whether the host may read the numbers of a tensor now: not while a tracer, vmap or a CUDA graph records."""
+    if t.is_meta or torch.jit.is_tracing() or torch._C._len_torch_dispatch_stack():
+        return False
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        return False
+    return not (t.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
 def compiler_configs() -> tuple[Any, Any]:

@@ -4,6 +4,7 @@
     check_images(x)         floating point, [N, …], finite, in [0, 1]
     check_labels(y, x)      integers, one per image
     check_scores(s, x)      [N, K], finite logits, with the number of classes of the data
+    check_logits(s)         no probabilities
     check_sound(bad, ids)   no NaN or infinity in any answer during an attack
     check_slope(s)          scores with a gradient; require_gradient(g): a gradient that reached the images
     fitting(f, x)           explains why f fails on x
@@ -123,7 +124,7 @@ def check_shape(s: Tensor, x: Tensor) -> None:
     """The part of `check_scores` that reads no number."""
     if isinstance(s, Tensor):
         _check_plain(s, x)
-    if not isinstance(s, Tensor) or s.ndim != 2 or len(s) != len(x):
+    if not isinstance(s, Tensor) or s.ndim != 2 or s.shape[0] != x.shape[0]:  # len() would fix the size in a trace
         found = tuple(s.shape) if isinstance(s, Tensor) else type(s).__name__
         todo = (
             "Flatten its output." if isinstance(s, Tensor) and s.ndim > 2 else "Wrap it so that it returns these alone."
@@ -169,14 +170,19 @@ def check_scores(
             f"scores must be finite; found NaN or infinity for {len(bad)} of {len(s)} images, "
             f"first {which}. Check the weights and the input range of the network."
         )
-    total = s.detach().double().sum(1)
-    if ((s >= 0) & (s <= 1)).all() and torch.allclose(total, torch.ones_like(total), atol=1e-3):
-        raise BadInput("scores must be logits; found probabilities (rows in [0, 1] that sum to 1). Remove the softmax.")
+    check_logits(s)
     if y is not None and ((y < 0) | (y >= s.shape[1])).any():
         first = int(y[(y < 0) | (y >= s.shape[1])][0])
         raise BadInput(
             f"labels must lie in 0 … {s.shape[1] - 1}; found {first}. Check the classes of network and data."
         )
+
+
+def check_logits(s: Tensor) -> None:
+    """Refuse probabilities. Waits for the device."""
+    total = s.detach().double().sum(1)
+    if ((s >= 0) & (s <= 1)).all() and torch.allclose(total, torch.ones_like(total), atol=1e-3):
+        raise BadInput("scores must be logits; found probabilities (rows in [0, 1] that sum to 1). Remove the softmax.")
 
 
 def check_sound(unsound: Tensor, ids: Tensor) -> None:

@@ -32,8 +32,10 @@ def wrap(text: str, base: nn.Module) -> nn.Module:
 
 
 def full_text(text: str) -> str:
-    """The spec with every default and the edition of the class, as a cell's key holds it."""
+    """The spec with its defaults and the edition of the class, as a cell's key holds it."""
     if text == BARE:
         return BARE
     parsed = spec.read(text, DEFENCES, "defence")
-    return f"{parsed.text(defaults=True)}@{DEFENCES[parsed.name].edition}"
+    cls, known = DEFENCES[parsed.name], spec.parameters(DEFENCES[parsed.name])
+    unset = tuple(name for name in cls.later if parsed.options[name] == known[name].default)
+    return f"{parsed.text(defaults=True, leave_out=unset)}@{cls.edition}"

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from antiadv.core.defence import Defence
 from antiadv.core.errors import BadInput
-from antiadv.core.validation import check_float, check_shape, check_still
+from antiadv.core.validation import check_float, check_still
 
 MOST = 5  # digits: with more, float32 logarithms do not resolve the mark of the label
 
@@ -47,7 +47,7 @@ class RoundedScores(Defence):
         check_float(x)
         check_still(self.base)
         s: Tensor = self.base(x.clone())  # a copy, because the base may write in place
-        check_shape(s, x)
+        self.check_answer(s, x)
         s = s if s.dtype == torch.float64 else s.float()
         last = 10.0**-self.digits
         q = s.softmax(1).round(decimals=self.digits).clamp_min(last / 2)

@@ -21,7 +21,6 @@ from torch import Tensor, nn
 from antiadv.core.defence import Randomised
 from antiadv.core.draws import Draws
 from antiadv.core.errors import BadInput
-from antiadv.core.validation import check_shape
 
 
 @runtime_checkable
@@ -67,7 +66,7 @@ class SelfEnsemble(Randomised):
         for place, layer in enumerate(layers):
             layer.draw = _Noise(draws.fold(place))
         s: Tensor = self.base(x.clone())  # a copy, because the base may write in place
-        check_shape(s, x)
+        self.check_answer(s, x)
         return s.double().log_softmax(1)
 
     def _layers(self) -> list[Noisy]:

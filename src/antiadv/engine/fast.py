@@ -5,7 +5,8 @@
 A request is cut into parts of at most `batch` images. On CUDA each part is padded to one of a few static sizes. Forward
 pass, loss, gradient and the loop of the defence are captured as one CUDA graph at the first request of their kind
 (`cuda_graphs.py`). Samples are independent, so padding cannot change a result. A model that needs the host in the
-middle cannot be captured and runs as it is.
+middle cannot be captured and runs as it is. A defence that needs it to select samples offers two models that do not
+(`Defence.stages`): the first is asked about all images, and the second about those that go on.
 
 The passes may go through a copy of the network that suits the device (`optimise.py`). The judge's passes go through the
 network itself. When the device runs out of memory, the batch is halved and the request continues.
@@ -21,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from antiadv.core.defence import base_of
+from antiadv.core.defence import Defence, Stages, base_of
 from antiadv.core.draws import Draws
 from antiadv.core.engine import answer, scores_and_gradient, scores_and_jacobian
 from antiadv.core.errors import BadInput
@@ -36,7 +37,8 @@ from antiadv.models.remote import Remote
 
 PASSES_KEPT = 4 * MODELS_KEPT  # kinds of request whose passes per image are known
 
-Kind = tuple[Any, ...]  # of a request, such as ("scores",)
+Kind = tuple[Any, ...]  # of a request
+SCORES: Kind = ("scores",)
 Run = Callable[..., tuple[Tensor, ...]]  # (model, tensors of one part) → scores, and what else was asked for
 
 
@@ -76,6 +78,7 @@ class Fast:
         self.compiled, self.tuned, self.plain = compiled, tuned, plain
         self._copies, self._graphs = Copies(precision, compiled), GraphCache(least, tuned)
         self._passes: dict[tuple[nn.Module, str], Passes] = {}
+        self._stages: dict[nn.Module, Stages | None] = {}
         self._judge: Fast | None = None
 
     def forget(self) -> None:
@@ -109,7 +112,7 @@ class Fast:
             with torch.no_grad():
                 return (answer(model, z, _draws(keys)).to(z),)
 
-        return self._run(model, ("scores",), run, z, *_keys(draws))[0]
+        return self._run(model, SCORES, run, z, *_keys(draws))[0]
 
     def gradient(
         self, model: nn.Module, z: Tensor, loss: Loss, *targets: Tensor, draws: Draws | None = None
@@ -135,6 +138,8 @@ class Fast:
     def _run(self, model: nn.Module, kind: Kind, run: Run, *inputs: Tensor) -> tuple[Tensor, ...]:
         """Make a request part by part; the parts become smaller when memory runs out."""
         inputs = (inputs[0].detach(), *inputs[1:])
+        if (stages := self._stages_of(model, inputs[0])) is not None:
+            return self._in_stages(stages, kind, run, inputs)
         done: list[tuple[Tensor, ...]] = []
         at, total = 0, len(inputs[0])
         while at < total or not done:  # once for no images too: the model knows the shape of its answer
@@ -146,6 +151,32 @@ class Fast:
                 continue
             at += len(part[0])
         return done[0] if len(done) == 1 else tuple(map(torch.cat, zip(*done, strict=True)))
+
+    def _stages_of(self, model: nn.Module, z: Tensor) -> Stages | None:
+        """The stages of a model, for graphs and compiled code. Anything else runs a defence as it is."""
+        if not isinstance(model, Defence) or len(z) == 0 or not (z.is_cuda or self.compiled):
+            return None
+        if model not in self._stages:
+            if len(self._stages) >= MODELS_KEPT:
+                self._stages.clear()
+            self._stages[model] = model.stages()  # kept, because graphs and copies are found by their model
+        return self._stages[model]
+
+    def _in_stages(self, stages: Stages, kind: Kind, run: Run, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Ask the first model for the scores of all images. Then each model makes the request for its own images."""
+        s = self.scores(stages.first, inputs[0])
+        on = stages.goes_on(s)
+        count = int(on.sum())  # waits for the device
+        if count == len(s):
+            return self._run(stages.second, kind, run, *inputs)
+        if count == 0:
+            return (s,) if kind == SCORES else self._run(stages.first, kind, run, *inputs)
+        order = on.int().argsort(stable=True)
+        stay, go = order[:-count], order[-count:]
+        first = (s[stay],) if kind == SCORES else self._run(stages.first, kind, run, *(t[stay] for t in inputs))
+        second = self._run(stages.second, kind, run, *(t[go] for t in inputs))
+        back = order.argsort()
+        return tuple(torch.cat(pair)[back] for pair in zip(first, second, strict=True))
 
     def _shrink(self, images: int) -> None:
         if images == 1:
@@ -169,10 +200,10 @@ class Fast:
                 graph = self._graph(model, kind, run, part)
                 answers = () if graph is None else graph.replay(part)
         if graph is None:
-            with aside(), self._settings(device):
+            with aside() if self.compiled else nullcontext(), self._settings(device):
                 answers = run(self._copy(model, run, part), *part)
             answers = tuple(t.contiguous() for t in answers)
-        if counted:
+        if counted and (graph is not None or self.compiled):
             bill(self._passes_per_image(model, kind, run, part), n)
         return answers
 

@@ -44,8 +44,9 @@ def _passes_per_query(defence: str) -> float:
     if defence == defences.BARE:
         return 1
     parsed = spec.read(defence, defences.DEFENCES, "defence")
-    extra = 2 * parsed.options["steps"] if parsed.name == "anti_adversary" else parsed.options.get("passes", 1) - 1
-    return 1 + float(extra)
+    if parsed.name == "anti_adversary":
+        return 1 + 2 * float(parsed.options["steps"]) + (parsed.options["gate"] < 1)  # at most
+    return float(parsed.options.get("passes", 1))
 
 
 def _draws(defence: str, samples: int) -> int:
