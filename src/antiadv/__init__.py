@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from antiadv.models.remote import Remote
     from antiadv.reporting import report
     from antiadv.reporting.trial import verdict
+    from antiadv.reporting.tune import tune
 
 __all__ = [
     "L2",
@@ -47,6 +48,7 @@ __all__ = [
     "make_cell",
     "models",
     "report",
+    "tune",
     "verdict",
 ]
 
@@ -71,6 +73,7 @@ _HOMES = {
     "evaluate": "antiadv.evaluation",
     "make_cell": "antiadv.evaluation",
     "report": "antiadv.reporting",
+    "tune": "antiadv.reporting.tune",
     "verdict": "antiadv.reporting.trial",
 }
 _MODULES = {name: f"antiadv.{name}" for name in ("attacks", "core", "data", "defences", "models", "paper")}

@@ -2,7 +2,7 @@
 
 Commands import torch and the library when they run, so that help and version are quick.
 
-antiadv demo | attack | evaluate | report | reproduce | verdict | theory | train | data import | list
+antiadv demo | attack | evaluate | report | reproduce | verdict | tune | theory | train | data import | list
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import typer
 
 import antiadv
 from antiadv import __version__
-from antiadv.cli import attack, catalogue, data, demo, evaluate, report, reproduce, start, theory, train, verdict
+from antiadv.cli import attack, catalogue, data, demo, evaluate, report, reproduce, start, theory, train, tune, verdict
 from antiadv.cli.start import ENDED, STOPPED
 from antiadv.core.errors import AntiadvError
 from antiadv.core.printable import printable
@@ -42,6 +42,7 @@ VERBS = {
     "report": report,
     "reproduce": reproduce,
     "verdict": verdict,
+    "tune": tune,
     "theory": theory,
     "train": train,
     "list": catalogue,
