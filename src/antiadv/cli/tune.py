@@ -10,7 +10,7 @@ import typer
 from antiadv.cli import options, show
 from antiadv.core.errors import BadInput
 
-FEW = 512  # images
+FEW, QUERIES = 256, 100  # images, and queries for each attacked one
 
 
 def command(
@@ -24,7 +24,7 @@ def command(
     latency_ms: Annotated[
         float | None, typer.Option("--latency-ms", help="Longest time for one image, in ms.", show_default="any")
     ] = None,
-    threat: options.Threat = "linf:8/255,queries=100",
+    threat: options.Threat = f"linf:8/255,queries={QUERIES}",
     attacked: Annotated[int, typer.Option("--attacked", help="Images of each half that are attacked.")] = 64,
     batch: options.Batch = 256,
     seed: options.Seed = 0,
@@ -50,9 +50,10 @@ def command(
     dataset = resources.data(data)
     ids = tuple(dataset.ids[:FEW] if samples is None else parse_samples(samples))
     x, y = dataset.images(ids).to(resources.device), dataset.labels(ids)
-    how = {"keep": keep, "latency_ms": latency_ms, "ball": limits.ball, "queries": limits.queries or 100}
-    tell = (lambda line: None) if json else (lambda line: typer.echo(line, err=True))
-    found = tune(resources.model(model), x, y, **how, attacked=attacked, seed=seed, batch=batch, tell=tell)
+    found = tune(
+        resources.model(model), x, y, keep=keep, latency_ms=latency_ms, ball=limits.ball,
+        queries=limits.queries or QUERIES, attacked=attacked, seed=seed, batch=batch, tell=_silent if json else _tell,
+    )  # fmt: skip
     files = [] if out is None else found.write(out)
     if json:
         show.print_json({"model": model, "files": [str(path) for path in files], **found.json()})
@@ -61,3 +62,11 @@ def command(
         show.out().print(table_for_terminal(found.table))
     for line in (*found.sentences, *(f"Written: {path}" for path in files)):
         show.out().print(line, soft_wrap=True)
+
+
+def _tell(line: str) -> None:
+    typer.echo(line, err=True)
+
+
+def _silent(line: str) -> None:
+    """JSON holds the numbers."""

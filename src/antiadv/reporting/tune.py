@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from antiadv.core.ball import Ball, Linf
-from antiadv.core.engine import Eager
+from antiadv.core.draws import Draws
 from antiadv.core.errors import BadInput
 from antiadv.core.validation import (
     check_base,
@@ -34,6 +34,7 @@ from antiadv.core.validation import (
     is_number,
     untouched,
 )
+from antiadv.engine.fast import Fast, engine
 from antiadv.engine.meter import Meter
 from antiadv.evaluation import attack
 from antiadv.evaluation.cell import Record
@@ -42,13 +43,12 @@ from antiadv.reporting.tuning import BATCH, Candidate, Latency, Setting, Tuning
 from antiadv.reporting.verdict import LEVEL
 
 STEPS, GATES = (1, 2), (1.0, 0.99, 0.9)
-SIZES = tuple(float(f"{0.001 * 1.5**i:.2g}") for i in range(16))  # α from 0.001 to 0.44
-SHORTER = 2  # places in SIZES: the second candidate has an α of 1 / 1.5² of the largest
+SIZES = tuple(float(f"{0.001 * 2**i:.2g}") for i in range(10))  # α from 0.001 to 0.51
 SEARCH, KNOWN = "square", "apgd:steps=20"
 SAME = 0.05  # gains that differ by less are taken for equal, and the cheaper setting is preferred
 FINALISTS = 3
 FEWEST = 16  # images
-TIMED, REPEATS = 8, 3  # images that are timed one by one, and how often
+TIMED, REPEATS = 8, 2  # images that are timed one by one, and how often
 
 Tell = Callable[[str], None]
 
@@ -83,10 +83,15 @@ def tune(
     """
     _check(model, x, y, keep, latency_ms, queries, attacked, steps, gates)
     given = Linf(8 / 255) if ball is None else ball
-    first, second = (_Half(model, x[i::2], y[i::2], given, queries, attacked, seed, batch) for i in range(2))
+    first, second = (
+        _Half(model, x[i.to(x.device)], y[i.to(y.device)], given, queries, attacked, seed, batch)
+        for i in halves(len(x), seed)
+    )
     tell(f"looking for step sizes that keep {100 * keep:g} % of the labels of {len(first.x)} images")
     settings = _keeping(first, steps, gates, keep)
-    latencies = {s: _latency(model, s, first.x) for s in settings}
+    kinds = {(s.steps, s.gate): s for s in settings}  # the step size does not change the time
+    times = {kind: _latency(model, s, first.x) for kind, s in kinds.items()}
+    latencies = {s: times[s.steps, s.gate] for s in settings}
     quick = [s for s in settings if latency_ms is None or latencies[s].one_ms <= latency_ms]
     tell(f"{len(settings)} settings keep them, {len(quick)} are quick enough; looking for gains")
     gains = {s: first.gain(s) for s in quick if not _worse(first.adaptive(s))}
@@ -101,6 +106,12 @@ def tune(
         checked, holding[0] if holding else None, why, keep, latency_ms, named, (len(first.x), len(second.x)),
         attacked, len(first.asked), curves,
     )  # fmt: skip
+
+
+def halves(n: int, seed: int) -> tuple[Tensor, Tensor]:
+    """The places of both halves, drawn by chance: the order of images may go with their classes."""
+    order = Draws.of(seed, torch.arange(n)).uniform().argsort()
+    return order[: n // 2].sort().values, order[n // 2 :].sort().values
 
 
 def _check(
@@ -148,9 +159,13 @@ class _Half:
     _moved: dict[tuple[int, float], Tensor] = field(default_factory=dict)
 
     @cached_property
+    def _engine(self) -> Fast:
+        return engine(self.x.device, self.batch)
+
+    @cached_property
     def scores(self) -> Tensor:
         with fitting(self.model, self.x), untouched(self.x):
-            s = Eager(self.batch).scores(self.model, self.x)
+            s = self._engine.scores(self.model, self.x)
         check_scores(s, self.x, self.y.to(s.device))
         return s
 
@@ -174,7 +189,7 @@ class _Half:
         labels = self.scores.argmax(1)
         if at not in self._moved:
             layer = Setting(*at).layer(self.model)
-            self._moved[at] = Eager(self.batch).scores(layer, self.x).argmax(1)
+            self._moved[at] = self._engine.scores(layer, self.x).argmax(1)
             self.ungated[at] = share(int((self._moved[at] == labels).sum()), len(labels))
         self.asked.add(setting)
         steps = self.scores.softmax(1).amax(1) <= setting.gate
@@ -190,8 +205,7 @@ class _Half:
 
     def _attacked(self, model: nn.Module) -> list[Record]:
         x, y = self.targets
-        how = {"queries": self.queries, "seed": self.seed, "batch": self.batch}
-        return attack(model, x, y, SEARCH, self.ball, **how).records
+        return attack(model, x, y, SEARCH, self.ball, queries=self.queries, seed=self.seed, batch=self.batch).records
 
     def adaptive(self, setting: Setting) -> Difference:
         """The gain against images that break the bare network."""
@@ -201,7 +215,7 @@ class _Half:
 
     def _stands(self, model: nn.Module, x: Tensor, y: Tensor) -> dict[int, bool]:
         """Which samples are right on the clean image and on the one that was found on the bare network."""
-        clean, broken = (Eager(self.batch).scores(model, z).argmax(1) == y.to(z.device) for z in (x, self._known))
+        clean, broken = (self._engine.scores(model, z).argmax(1) == y.to(z.device) for z in (x, self._known))
         return dict(enumerate((clean & broken).tolist()))
 
     @cached_property
@@ -211,7 +225,7 @@ class _Half:
 
 
 def _keeping(half: _Half, steps: Sequence[int], gates: Sequence[float], keep: float) -> list[Setting]:
-    """For each K and gate, the largest α that keeps enough labels, and a shorter one."""
+    """For each K and gate, the largest α that keeps enough labels, and half of it."""
     found = []
     for k in steps:
         for gate in gates:
@@ -220,7 +234,7 @@ def _keeping(half: _Half, steps: Sequence[int], gates: Sequence[float], keep: fl
                 middle = (low + high) // 2
                 enough = half.kept(Setting(k, SIZES[middle], gate)).value >= keep
                 low, high = (middle, high) if enough else (low, middle)
-            found += [Setting(k, SIZES[i], gate) for i in (low, low - SHORTER) if i >= 0]
+            found += [Setting(k, SIZES[i], gate) for i in (low, low - 1) if i >= 0]
     return [s for s in dict.fromkeys(found) if half.kept(s).value >= keep]
 
 

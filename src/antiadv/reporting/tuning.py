@@ -8,6 +8,7 @@ Tuning       the candidates, the recommended one, and why
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 from dataclasses import dataclass
@@ -163,10 +164,7 @@ class Tuning:
     @property
     def figure(self) -> Figure:
         """Labels kept against α, and gains against the time for one image."""
-        kept = tuple(
-            Series(f"K = {steps}", *zip(*((a, 100 * share) for a, share in sorted(found)), strict=True), kind="dots")
-            for steps, found in self.curves.items()
-        )
+        kept = tuple(_curve(f"K = {steps}", sorted(found)) for steps, found in self.curves.items() if found)
         level = Series("asked for", (), (100 * self.keep,), kind="level")
         first = Panel("Labels kept", "step size α", "% of labels", (*kept, level), log=True)
         ms = tuple(c.latency.one_ms for c in self.candidates)
@@ -179,10 +177,8 @@ class Tuning:
     def write(self, folder: str | Path) -> list[Path]:
         """Write tune.json, tune.csv and, with matplotlib, a drawing of each panel. Return their paths."""
         texts = {"tune.json": json.dumps(self.json(), indent=1) + "\n", "tune.csv": table_as_csv(self.table)}
-        try:
+        with contextlib.suppress(MissingExtra):  # the numbers are in the other two
             texts |= {f"{name}.svg": alone(element) for name, element in draw([self.figure]).items()}
-        except MissingExtra:
-            pass  # the numbers are in the other two
         try:
             for name, text in texts.items():
                 with beside(Path(folder) / name) as part:
@@ -192,6 +188,10 @@ class Tuning:
                 f"{folder} cannot be written ({error.strerror or error}); name another with --out."
             ) from None
         return [Path(folder) / name for name in texts]
+
+
+def _curve(label: str, found: list[tuple[float, float]]) -> Series:
+    return Series(label, tuple(a for a, _ in found), tuple(100 * share for _, share in found), kind="dots")
 
 
 def _marks(label: str, x: tuple[float, ...], found: list[Difference]) -> Series:
