@@ -48,10 +48,14 @@ There are also:
   [docs/precision.md](../docs/precision.md).
 - [parity/](parity): {parity} comparisons of our attacks with other implementations, in strength and queries. Shown in
   [docs/parity.md](../docs/parity.md).
-- [bench/](bench): {bench} measurements of speed. Shown in [docs/benchmarks.md](../docs/benchmarks.md) and
+{gate}- [bench/](bench): {bench} measurements of speed. Shown in [docs/benchmarks.md](../docs/benchmarks.md) and
   [docs/scaling.md](../docs/scaling.md).
 - [confidence.json](confidence.json): confidence and calibration of each network, without and with the layer. Shown in
   [docs/confidence.md](../docs/confidence.md).
+"""
+
+GATE = """- [gate/](gate): {} more cells, of the gated layer, and its cost on clean images. Shown in
+  [docs/gate.md](../docs/gate.md).
 """
 
 COLUMNS = ("folder", "network", "defence", "attack", "threat", "samples", "robust accuracy", "searched in", "also in")
@@ -64,8 +68,9 @@ def page() -> str:
     for row in rows(store):
         first = users[row.cell.key][0] if row.cell.key in users else None
         sections[OTHERS if first is None else _titles()[first]].append(row)
-    counts = {
+    counts: dict[str, int | str] = {
         "precision": len(antiadv.Store(RESULTS / "precision").cells()),
+        "gate": GATE.format(len(antiadv.Store(gate).cells())) if (gate := RESULTS / "gate").is_dir() else "",
         "parity": len(list((RESULTS / "parity").glob("*.json"))),
         "bench": len(list((RESULTS / "bench").glob("*.json"))),
     }

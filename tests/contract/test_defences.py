@@ -1,4 +1,4 @@
-"""The contract of every entry of DEFENCES, with its default options."""
+"""The contract of every entry of DEFENCES, with its default options; and of the gated layer, which selects samples."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from antiadv.defences import DEFENCES, full_text, wrap
 from antiadv.models.noise import GaussianNoise
 from tests.toys import halfspace, small_net
 
-every = pytest.mark.parametrize("name", DEFENCES)
+every = pytest.mark.parametrize("name", [*DEFENCES, "anti_adversary:gate=0.212"])  # in the middle of the images
 
 
 def images(n: int = 4) -> Tensor:

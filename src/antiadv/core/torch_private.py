@@ -4,7 +4,7 @@ A new version of torch may change any of these without notice. What is used, and
 
     torch.cuda.jiterator._create_jit_fn      core/draws_cuda.py       falls back to plain operations
     Tensor._version                          core/validation.py
-    torch._C: dispatch modes, functorch      core/defence.py
+    torch._C: tracing, dispatch modes, vmap  core/defence.py
     torch._dynamo, torch._functorch          engine/optimise.py, engine/switches.py: only where a network is compiled
     nn.Module._modules, ._parameters         engine/optimise.py, engine/rewrites
     nn.Conv2d._conv_forward                  engine/rewrites
@@ -40,7 +40,7 @@ def times_written(x: Tensor) -> int:
 
 def readable(t: Tensor) -> bool:
     """Whether the host may read the numbers of a tensor now: not while a tracer, vmap or a CUDA graph records."""
-    if t.is_meta or torch.jit.is_tracing() or torch._C._len_torch_dispatch_stack():
+    if t.is_meta or torch._C._is_tracing() or torch._C._len_torch_dispatch_stack():
         return False
     if torch._C._functorch.peek_interpreter_stack() is not None:
         return False

@@ -45,7 +45,7 @@ def _passes_per_query(defence: str) -> float:
         return 1
     parsed = spec.read(defence, defences.DEFENCES, "defence")
     if parsed.name == "anti_adversary":
-        return 1 + 2 * float(parsed.options["steps"]) + (parsed.options["gate"] < 1)  # at most
+        return 1 + 2 * float(parsed.options["steps"]) + float(parsed.options["gate"] < 1)  # at most
     return float(parsed.options.get("passes", 1))
 
 

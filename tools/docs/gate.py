@@ -1,0 +1,165 @@
+"""docs/gate.md: what a gate on the layer gains and costs, from the cells and `traffic.json` in `results/gate`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any  # what a JSON file holds
+
+from antiadv import attacks, defences, models
+from antiadv.core import spec
+from antiadv.evaluation import Cell, Store
+from antiadv.evaluation.cell import Record
+from antiadv.reporting.measures import Difference, paired, robust_accuracy
+from tools.docs.markdown import render, table, wrap
+from tools.run_gate import ATTACKS, TRAFFIC, Plan, plans, read_traffic
+
+TITLES = {"square": "Square", "nes": "NES", "bandits": "Bandits"}
+NOTHING = "**Nothing is stored yet.** Run the command at the end of this page, then `make docs`."
+
+
+@dataclass(frozen=True)
+class Network:
+    """One network of the page: its plan, the clean traffic, and the stored records by defence and attack."""
+
+    plan: Plan
+    traffic: dict[str, dict[str, Any]]
+    cells: dict[tuple[str, str], tuple[Cell, list[Record]]]
+
+    @property
+    def name(self) -> str:
+        return self.plan.network.name
+
+    @cached_property
+    def measured(self) -> list[str]:
+        """The rows that have something to show, by name."""
+        kept = {d for d, _ in self.cells}
+        return [n for n, text in self.plan.defences.items() if n in self.traffic or defences.full_text(text) in kept]
+
+    def records(self, row: str, attack: str) -> tuple[Cell, list[Record]] | None:
+        return self.cells.get((defences.full_text(self.plan.defences[row]), attack))
+
+    def gain(self, row: str, attack: str, over: str = "none") -> Difference | None:
+        """Robust accuracy of a row minus that of another, on the same samples."""
+        first, second = self.records(over, attack), self.records(row, attack)
+        if first is None or second is None:
+            return None
+        return paired(first[1], second[1], second[0].threat.ball)
+
+
+def page(root: Path) -> str:
+    networks = [n for n in found(root / "results" / "gate") if n.measured]
+    return render(
+        "gate",
+        use="\n".join([wrap(use(networks))] if networks else [NOTHING]),
+        adaptive=wrap(adaptive(networks)),
+        tables="\n".join(f"### `{n.name}`\n\n{about(n)}\n\n{table(rows(n))}" for n in networks) or NOTHING + "\n",
+        commands="\n".join(commands(networks)),
+    )
+
+
+def found(folder: Path) -> list[Network]:
+    """The networks with what is stored about them. Cells of other weights than the network's card are left out."""
+    store, traffic = Store(folder), read_traffic(folder / TRAFFIC)
+    weights = {models.canonical(card.spec): card.weights for card in models.cards()}
+    cells: dict[str, dict[tuple[str, str], tuple[Cell, list[Record]]]] = {}
+    for cell in store.cells() if folder.is_dir() else []:
+        name = models.canonical(cell.model)
+        if weights.get(name) == cell.weights:
+            attack = attacks.full_text(attacks.parse(cell.attack)).partition(":")[0].partition("@")[0]
+            cells.setdefault(name, {})[defences.full_text(cell.defence), attack] = cell, store.read(cell)
+    networks = []
+    for plan in plans():
+        name = plan.network.name
+        facts = traffic.get(name, {})
+        seen = facts.get("found", {}) if facts.get("weights") == weights.get(name) else {}
+        networks.append(Network(plan, seen, cells.get(name, {})))
+    return networks
+
+
+def about(n: Network) -> str:
+    alpha = spec.read(n.plan.layer, defences.DEFENCES, "defence").options["step_size"]
+    sizes = {len(records) for _, records in n.cells.values()}
+    images = (
+        f"{min(sizes)} images" if len(sizes) == 1 else f"{min(sizes)} to {max(sizes)} images" if sizes else "no images"
+    )
+    clean = next((facts["n"] for facts in n.traffic.values()), 0)
+    return wrap(f"K = 2, α = {alpha:g}, `{n.plan.radius}`. Attacked: {images}. Clean traffic: {clean or 'no'} images.")
+
+
+def rows(n: Network) -> list[dict[str, str]]:
+    """A line per defence: clean traffic, then robust accuracy and gain under each attack."""
+    lines = []
+    for name in n.measured:
+        seen = n.traffic.get(name)
+        line = {"defence": name, "above": "", "passes": "1" if name == "none" else "", "in batches": "", "labels": ""}
+        if seen is not None:
+            above = f"{100 * seen['above'] / seen['n']:.1f} %" if name != "layer" else ""
+            line |= {"above": above, "passes": f"{seen['alone']:.2f}", "in batches": f"{seen['mixed']:.2f}"}
+            line["labels"] = str(seen["changed"])
+        same = seen is not None and name != "layer" and seen["above"] == 0
+        line |= {TITLES[a]: _result(n, name, a) or ("as the layer" if same else "–") for a in ATTACKS}
+        lines.append(line)
+    return lines
+
+
+def _result(n: Network, row: str, attack: str) -> str:
+    kept = n.records(row, attack)
+    if kept is None:
+        return ""
+    cell, records = kept
+    robust = f"{100 * robust_accuracy(records, cell.threat.ball).value:.1f}"
+    gain = n.gain(row, attack) if row != "none" else None
+    return robust if gain is None else f"{robust}, {_points(gain)}"
+
+
+def _points(d: Difference) -> str:
+    return f"{100 * d.value:+.1f} [{100 * d.low:+.1f}, {100 * d.high:+.1f}]"
+
+
+def use(networks: list[Network]) -> str:
+    """Name for each network the cheapest gate that is not weaker than the layer under any of the three attacks."""
+    told = [sentence for n in networks if (sentence := _advice(n))]
+    return " ".join(told) if told else "No network has a gate that is stored under all three attacks yet."
+
+
+def _advice(n: Network) -> str:
+    gates = [row for row in n.measured if row.startswith("gate") and all(n.gain(row, a, "layer") for a in ATTACKS)]
+    if not gates or any(row not in n.traffic for row in ("layer", *gates)):
+        return ""
+    kept = [row for row in gates if all(_keeps(n.gain(row, a, "layer")) for a in ATTACKS)]
+    kept = [row for row in kept if n.traffic[row]["mixed"] < n.traffic["layer"]["mixed"]]
+    if not kept:
+        return f"On `{n.name}` every gate loses to the layer under some attack, or costs as much; use none."
+    best = min(kept, key=lambda row: float(n.traffic[row]["alone"]))
+    alone, mixed = (f"{n.traffic[best][key]:.1f}" for key in ("alone", "mixed"))
+    cost = f"{alone} passes per clean image ({mixed} in batches) instead of {n.traffic['layer']['alone']:.0f}"
+    stronger = [TITLES[a] for a in ATTACKS if (d := n.gain(best, a, "layer")) is not None and d.low > 0]
+    more = f", and it is stronger than the layer against {' and '.join(stronger)}" if stronger else ""
+    return f"On `{n.name}` use `{best.replace(' ', '=')}`: {cost}{more}."
+
+
+def _keeps(d: Difference | None) -> bool:
+    """Whether the gate is not weaker than the layer by more than chance explains."""
+    return d is not None and d.high >= 0
+
+
+def adaptive(networks: list[Network]) -> str:
+    told = []
+    for n in networks:
+        for row in n.measured:
+            if row.startswith("gate") and (gain := n.gain(row, "adaptive")) is not None:
+                told.append((n.name, row, gain))
+    if not told:
+        return "The adaptive attack is not stored yet."
+    numbers = "; ".join(f"{_points(gain)} points on `{name}` with {row}" for name, row, gain in told)
+    zero = all(gain.low <= 0 <= gain.high or abs(gain.value) < 0.01 for *_, gain in told)
+    return f"**The adaptive gain is {'about 0' if zero else 'not 0 everywhere'}:** {numbers}."
+
+
+def commands(networks: Iterable[Network]) -> Iterable[str]:
+    yield "- `python -m tools.run_gate --minutes 8`, until it says that all cells are complete"
+    for n in networks:
+        yield from sorted({f"- `{cell.command}`" for cell, _ in n.cells.values()})
