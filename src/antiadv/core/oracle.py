@@ -35,7 +35,7 @@ from torch import Tensor, nn
 from antiadv.core.confirm import Confirmation
 from antiadv.core.draws import Draws
 from antiadv.core.engine import Eager, Engine
-from antiadv.core.errors import AccessDenied
+from antiadv.core.errors import AccessDenied, BudgetSpent, EndpointFailed
 from antiadv.core.held import Search, hold
 from antiadv.core.ledger import Ledger
 from antiadv.core.losses import Loss, margin, negated
@@ -196,6 +196,7 @@ class Oracle:
 
         def again(places: Sequence[int]) -> None:
             self._ledger.charge(self._rows[torch.tensor(places) // each], 1)
+            self._ledger.repeats += len(places)
 
         with sending(again, len(z)):
             s = self._engine.scores(self._model, z, **draws)
@@ -209,7 +210,15 @@ class Oracle:
         each = self._per_sample(z)
         randomised = getattr(self._model, "randomised", False)
         spent = self._ledger.queries[self._rows] if randomised else None
-        self._ledger.charge(self._rows, each, gradient=need == Access.GRADIENTS)
+        try:
+            self._ledger.charge(self._rows, each, gradient=need == Access.GRADIENTS)
+        except BudgetSpent as error:
+            if not self._ledger.repeats:
+                raise
+            raise EndpointFailed(
+                f"the endpoint did not answer at once, and {self._ledger.repeats} repeats took the queries that the "
+                "next step needs. Give a larger budget, or charge=answered if its owner does not count them."
+            ) from error
         if spent is None:
             return {}
         sent = (spent + each * _occurrence(self._rows)).repeat_interleave(each) + torch.arange(each).repeat(len(self))
