@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import antiadv
 from antiadv import L2, Linf
 from antiadv.attacks._search.survivors import Survivors
-from antiadv.attacks.white_box import fast, minimum_margin
+from antiadv.attacks.white_box import apgd, fast, minimum_margin
 from antiadv.attacks.white_box.fast import Fast
 from antiadv.attacks.white_box.minimum_margin import MinimumMargin
 from antiadv.attacks.white_box.probability_margin import LOSSES, ProbabilityMargin

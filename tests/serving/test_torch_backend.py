@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from antiadv import AntiAdversary
+from antiadv.core.defence import Stages
 from antiadv.core.errors import BadInput
 from antiadv.serving.source import Source
 from antiadv.serving.torch_backend import TorchBackend
