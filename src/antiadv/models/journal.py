@@ -26,7 +26,7 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from antiadv.core.files import beside
+from antiadv.core.files import atomic_write
 
 try:
     import fcntl
@@ -124,7 +124,7 @@ class Journal:
                 return
             rest = [(key, self._answer(*place)) for key, places in self._kept.items() for place in places]
             if rest:
-                with beside(self.path) as part:
+                with atomic_write(self.path) as part:
                     part.write_bytes(self._title + b"".join(_entry([key], row[None]) for key, row in rest))
             else:
                 self.path.unlink(missing_ok=True)

@@ -18,7 +18,7 @@ from typing import Any
 from torch import nn
 
 from antiadv.core.errors import BadInput, MissingExtra
-from antiadv.core.files import beside
+from antiadv.core.files import atomic_write
 from antiadv.core.spec import show_number
 from antiadv.defences.anti_adversary import AntiAdversary
 from antiadv.reporting.figures import Figure, Panel, Series, alone, draw
@@ -181,7 +181,7 @@ class Tuning:
             texts |= {f"{name}.svg": alone(element) for name, element in draw([self.figure]).items()}
         try:
             for name, text in texts.items():
-                with beside(Path(folder) / name) as part:
+                with atomic_write(Path(folder) / name) as part:
                     part.write_text(text)
         except OSError as error:
             raise BadInput(
