@@ -1,4 +1,4 @@
-"""`antiadv verdict`: judge a defence on a model, in one command and a few minutes."""
+"""`antiadv verdict`: judge a defence on a model, in one command and about a minute."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def command(
     json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Attack a model, bare and with a defence, at three levels of access. Show gains, warning signs and the verdict."""
+    """Attack a model, bare and with a defence, at four levels of access. Show gains, warning signs and the verdict."""
     from antiadv.core.threat import Access, parse_threat
     from antiadv.evaluation import Resources, Store, evaluate, make_cell
     from antiadv.evaluation.cell import parse_samples
