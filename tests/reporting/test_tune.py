@@ -28,7 +28,8 @@ class Saturated(nn.Module):
         self.inner = inner
 
     def forward(self, x: Tensor) -> Tensor:
-        return (0.25 * self.inner(x)).tanh()
+        s: Tensor = (0.25 * self.inner(x)).tanh()
+        return s
 
 
 def saturated() -> Toy:

@@ -171,7 +171,7 @@ def test_another_machine_is_refused_in_one_line(
     verb: str, images: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = [verb, "--model", "http://192.0.2.1/v2/models/net,timeout=0.001,retries=0", "--data", images]
-    words += ["--threat", "linf:2/255,queries=40", "--store", tmp_path]
+    words += ["--threat", "linf:2/255,queries=40", "--store", str(tmp_path)]
     words += ["--attack", "square"] if verb == "evaluate" else []
     code, out, err = run(capsys, *words)
     assert (code, out, len(err.splitlines())) == (2, "", 1)

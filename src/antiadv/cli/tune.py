@@ -26,7 +26,7 @@ def command(
     ] = None,
     threat: options.Threat = f"linf:8/255,queries={QUERIES}",
     attacked: Annotated[int, typer.Option("--attacked", help="Images of each half that are attacked.")] = 64,
-    batch: options.Batch = 256,
+    batch: options.Batch = None,
     seed: options.Seed = 0,
     device: options.Device = None,
     out: Annotated[Path | None, typer.Option("--out", help="Also write tune.json, tune.csv and drawings here.")] = None,

@@ -1,4 +1,4 @@
-"""`antiadv verdict`: judge a defence on a model, in one command and a few minutes."""
+"""`antiadv verdict`: judge a defence on a model, in one command and about a minute."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def command(
     json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Attack a model, bare and with a defence, at three levels of access. Show gains, warning signs and the verdict.
+    """Attack a model, bare and with a defence, at four levels of access. Show gains, warning signs and the verdict.
 
     An endpoint (http://ADDRESS) is attacked as it is, through its scores and its labels.
     """

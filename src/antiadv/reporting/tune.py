@@ -66,7 +66,7 @@ def tune(
     steps: Sequence[int] = STEPS,
     gates: Sequence[float] = GATES,
     seed: int = 0,
-    batch: int = 256,
+    batch: int | None = None,
     tell: Tell = lambda line: None,
 ) -> Tuning:
     """Choose the steps, the step size and the gate of the anti-adversary layer for this network and these images.
@@ -153,7 +153,7 @@ class _Half:
     queries: int
     attacked: int
     seed: int
-    batch: int
+    batch: int | None
     ungated: dict[tuple[int, float], Share] = field(default_factory=dict)
     asked: set[Setting] = field(default_factory=set)
     _moved: dict[tuple[int, float], Tensor] = field(default_factory=dict)
