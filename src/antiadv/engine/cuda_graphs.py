@@ -10,6 +10,7 @@ A part smaller than its graph fills the first rows. The other rows keep older im
 from __future__ import annotations
 
 import functools
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -64,7 +65,9 @@ class Graph:
                 outputs = None
             finally:
                 try:
-                    graph.capture_end()
+                    with warnings.catch_warnings():
+                        warnings.simplefilter("ignore")  # that the graph is empty, when memory ran out at once
+                        graph.capture_end()
                 except RuntimeError:  # raised again at the end of a capture that failed
                     outputs = None
         torch.cuda.current_stream().wait_stream(side)
