@@ -227,6 +227,12 @@ CASES: list[AttackCase | DefenceCase] = [
             "scaled_scores",
             "score_noise",
             "score_noise:std=0.1,gate=0.25",
+            "hedge",
+            "hedge:steps=3,step_size=0.03125,radius=0.25",
+            "jpeg",
+            "jpeg:quality=20,subsample=false",
+            "bit_depth",
+            "bit_depth:bits=2",
         ),
     ),
 ]

@@ -7,6 +7,9 @@ from torch import nn
 from antiadv.core import spec
 from antiadv.core.defence import Defence
 from antiadv.defences.anti_adversary import AntiAdversary
+from antiadv.defences.bit_depth import BitDepth
+from antiadv.defences.hedge import Hedge
+from antiadv.defences.jpeg import Jpeg
 from antiadv.defences.mirrored_scores import MirroredScores
 from antiadv.defences.resize_pad import ResizePad
 from antiadv.defences.rounded_scores import RoundedScores
@@ -24,6 +27,9 @@ DEFENCES: dict[str, type[Defence]] = {
     "mirrored_scores": MirroredScores,
     "scaled_scores": ScaledScores,
     "score_noise": ScoreNoise,
+    "hedge": Hedge,
+    "jpeg": Jpeg,
+    "bit_depth": BitDepth,
 }
 
 BARE = "none"  # the text of a cell without a defence
