@@ -52,4 +52,5 @@ class BitDepth(Defence):
         """The images as the base sees them."""
         levels = 2**self.bits - 1
         wide = x if x.dtype == torch.float64 else x.float()
-        return ((wide * levels).round() / levels).to(x.dtype)
+        coarse: Tensor = (wide * levels).round() / levels
+        return coarse.to(x.dtype)

@@ -1,16 +1,14 @@
 """JPEG compression as a defence (Guo et al., ICLR 2018, arXiv:1711.00117): g(x) = f(JPEG(x)).
 
     round       pixels to 8 bits
-    colours     RGB → Y, Cb, Cr; with `subsample` Cb and Cr keep one value for 2 × 2 pixels                        (1)
-    transform   c = D·b·Dᵀ for every 8 × 8 block b, less 128             D_ui = √(2/8)·cos((2i + 1)·u·π/16), D_0i = √(1/8)
-    quantise    c ← q·round(c / q)                                       q: the tables of the standard's annex K, scaled
-    back        b = Dᵀ·c·D + 128; Cb and Cr are stretched by weights ¾ and ¼ of the two nearest values; RGB, 8 bits
+    colours     RGB → Y, Cb, Cr; with `subsample` Cb and Cr keep one value for 2 × 2 pixels
+    transform   c = D·b·Dᵀ for every 8 × 8 block b, less 128;    D_ui = √(2/8)·cos((2i + 1)·u·π/16),  D_0i = √(1/8)
+    quantise    c ← q·round(c / q);    q: tables of the standard's annex K times 50/Q for Q < 50, else times 2 − Q/50
+    back        b = Dᵀ·c·D + 128; Cb and Cr are stretched with weights ¾ and ¼ of the two nearest values; RGB in 8 bits
 
-    scale       of the tables for quality Q: 50/Q below 50, else 2 − Q/50; entries are whole numbers in 1 … 255
-
-The coding of these numbers as bits loses nothing, so it is left out. A grey image has Y alone. Rounding has no slope, so
-the gradient of g is zero. It is undone by BPDA: JPEG keeps an image much as it is, so the gradient of f takes the place
-of that of g.
+The coding of these numbers as bits loses nothing, so it is left out. A grey image has Y alone. Rounding has no slope,
+so the gradient of g is zero. It is undone by BPDA: JPEG leaves an image much as it is, so the gradient of f takes the
+place of that of g.
 
 Notation:   Q → `quality`, D → `_cosines`.
 Cost:       one forward pass of f, and about 150 operations on all pixels. No random numbers.
