@@ -17,6 +17,7 @@ from antiadv.defences.scaled_scores import ScaledScores
 from antiadv.defences.score_noise import ScoreNoise
 from antiadv.defences.self_ensemble import SelfEnsemble
 from antiadv.defences.small_noise import SmallNoise
+from antiadv.defences.stateful import Stateful
 
 DEFENCES: dict[str, type[Defence]] = {
     "anti_adversary": AntiAdversary,
@@ -30,6 +31,7 @@ DEFENCES: dict[str, type[Defence]] = {
     "hedge": Hedge,
     "jpeg": Jpeg,
     "bit_depth": BitDepth,
+    "stateful": Stateful,
 }
 
 BARE = "none"  # the text of a cell without a defence
