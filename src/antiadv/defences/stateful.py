@@ -20,8 +20,8 @@ Notation:   w → `window`, p → `stride`, t → `share`. The authors' values: 
             ImageNet, t 0.5.
 Cost:       one forward pass of f, and a comparison with the client's earlier queries, on the host. The forward pass of
             a repeated query is made, too.
-Departures: the digest is a 64-bit hash; the authors' is SHA-256. A repeated query gets the answer to the earliest match,
-            not to the nearest. The salt is the same in every evaluation; a server must draw its own. An image with
+Departures: the digest is a 64-bit hash; the authors' is SHA-256. A repeated query has the answer of the earliest match,
+            not of the nearest. The salt is the same in every evaluation; a server must draw its own. An image with
             fewer than 50 digests is compared by the share of those it has. A repeated query has a zero gradient.
 """
 
