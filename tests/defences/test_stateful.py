@@ -151,4 +151,4 @@ def test_searches_stall_and_transfer_undoes_the_defence() -> None:
 def test_what_cannot_be_asked_for() -> None:
     for options in ({"window": 0}, {"stride": True}, {"share": 0}, {"share": 1.5}, {"window": 2.0}):
         with pytest.raises(antiadv.errors.BadInput):
-            Stateful(make_rule(), **options)  # type: ignore[arg-type]
+            Stateful(make_rule(), **options)
