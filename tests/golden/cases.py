@@ -200,6 +200,7 @@ def _attack_cases() -> list[AttackCase]:
         ("adaptive:steps=100", both, {"defence": layer, "queries": 700}),
         ("adaptive:steps=100,samples=2", linf, {"defence": noise, "queries": 700}),
         ("adaptive", both, {}),
+        ("square", linf, {"defence": "stateful:window=4"}),
     ]
     return [AttackCase(attack, p, **more) for attack, norms, more in table for p in norms]  # type: ignore[arg-type]
 
@@ -227,6 +228,13 @@ CASES: list[AttackCase | DefenceCase] = [
             "scaled_scores",
             "score_noise",
             "score_noise:std=0.1,gate=0.25",
+            "hedge",
+            "hedge:steps=3,step_size=0.03125,radius=0.25",
+            "jpeg",
+            "jpeg:quality=20,subsample=false",
+            "bit_depth",
+            "bit_depth:bits=2",
+            "stateful",
         ),
     ),
 ]

@@ -8,6 +8,8 @@ text form like every other configuration: `anti_adversary:steps=2,step_size=0.15
 
 A `Randomised` defence uses random numbers at every call. The oracle and the judge pass them as `draws`, one key per
 image. A plain call `g(x)` uses new ones each time.
+
+A defence that remembers queries returns a `Session`. The oracle makes one, and asks it about every answer.
 """
 
 from __future__ import annotations
@@ -40,6 +42,17 @@ class Stages(NamedTuple):
     second: nn.Module
 
 
+class Session(ABC):
+    """The memory of a defence that remembers queries. Each attacked sample is a client, with a memory of its own."""
+
+    @abstractmethod
+    def answer(self, clients: Tensor, x: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
+        """What clients `[N]`, on the host, get who send x, where a new client gets s; and which answers are repeated.
+
+        An answer depends on what this client sent before, in order, and on nothing else.
+        """
+
+
 class Defence(nn.Module, ABC):
     """A classifier in front of a classifier.
 
@@ -70,6 +83,10 @@ class Defence(nn.Module, ABC):
 
     def stages(self) -> Stages | None:
         """The two models of a defence that runs only some of its samples through its steps; None for any other."""
+        return None
+
+    def session(self) -> Session | None:
+        """An empty memory, if the defence remembers queries. The oracle keeps it; a plain call has no memory."""
         return None
 
     def check_answer(self, s: Tensor, x: Tensor) -> None:

@@ -23,6 +23,9 @@ counts as a success. The label of such scores is `NO_LABEL`.
 
 A randomised defence (`randomised`) gets new random numbers for every image. They are keyed by the sample and by how
 many images were sent for it before, so they are the same in any batch, order and shard.
+
+A defence that remembers queries (`Defence.session`) has one memory for each sample, which lasts as long as the oracle
+and its parts. For a repeated query it replaces the scores, and the gradient is zero.
 """
 
 from __future__ import annotations
@@ -35,7 +38,9 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
+from antiadv.core.ball import per_row
 from antiadv.core.confirm import Confirmation
+from antiadv.core.defence import Defence
 from antiadv.core.deprecated import renamed_method
 from antiadv.core.draws import Draws
 from antiadv.core.engine import Eager, Engine
@@ -73,6 +78,7 @@ class Oracle:
         self._rows = torch.arange(len(ledger.queries)) if rows is None else rows
         self._draws = Draws.of(0, torch.arange(len(ledger.queries))) if draws is None else draws
         self._confirmation = Confirmation(model, self._engine, ledger)  # one for all parts of an oracle
+        self._session = model.session() if isinstance(model, Defence) else None  # one for all parts, too
         self._attacked: Oracle | None = None  # on a model of the attacker: the oracle on the model under attack
         self.threat = threat
 
@@ -157,6 +163,7 @@ class Oracle:
             return _nothing(z), torch.zeros_like(z)
         signed = negated(loss) if self.targeted else loss
         s, g = self._engine.gradient(self._model, z, signed, *targets, **draws)
+        s, g = self._remembered(z, s, g)
         self._note(s, g)
         self._seen()
         return s, g
@@ -167,6 +174,7 @@ class Oracle:
         if len(z) == 0:
             return _nothing(z), z.new_zeros(0, 2, *z.shape[1:])
         s, j = self._engine.jacobian(self._model, z, **draws)
+        s, j = self._remembered(z, s, j)
         more = (s.shape[1] - 1) * (len(z) // len(self))  # one was charged already
         self._ledger.gradients.index_add_(0, self._rows, torch.full_like(self._rows, more))
         self._note(s, j.flatten(0, 1))
@@ -181,7 +189,7 @@ class Oracle:
         draws = self._charge(z, Access.SCORES)
         if len(z) == 0:
             return _nothing(z), torch.zeros_like
-        s = self._engine.scores(self._model, z, **draws)
+        s, unit = self._remembered(z, self._engine.scores(self._model, z, **draws), z.new_ones(len(z)))
         self._note(s)
         self._seen()
 
@@ -190,6 +198,7 @@ class Oracle:
             each = torch.full_like(self._rows, len(z) // len(self))
             self._ledger.gradients.index_add_(0, self._rows, each)
             again, g = self._engine.gradient(self._model, z, weighted, weights.to(s), **draws)
+            g = g if self._session is None else g * per_row(unit, g)
             self._note(again, g)
             return g
 
@@ -237,6 +246,7 @@ class Oracle:
 
         with sending(again, len(z)):
             s = self._engine.scores(self._model, z, **draws)
+        s, _ = self._remembered(z, s, s)
         self._note(s)
         self._seen()
         return s
@@ -261,6 +271,13 @@ class Oracle:
         keys = self._draws.keys
         draws = Draws(keys[self._rows.to(keys.device)].repeat_interleave(each).to(z.device))
         return {"draws": draws.fold(sent.to(z.device))}
+
+    def _remembered(self, z: Tensor, s: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
+        """Scores and slopes after the memory of the defence, if it has one."""
+        if self._session is None:
+            return s, slope
+        s, repeated = self._session.answer(self._rows.repeat_interleave(self._per_sample(z)), z, s)
+        return s, slope.masked_fill(per_row(repeated, slope), 0)
 
     def _per_sample(self, z: Tensor) -> int:
         """How many images z holds for each sample."""

@@ -7,6 +7,9 @@ from torch import nn
 from antiadv.core import spec
 from antiadv.core.defence import Defence
 from antiadv.defences.anti_adversary import AntiAdversary
+from antiadv.defences.bit_depth import BitDepth
+from antiadv.defences.hedge import Hedge
+from antiadv.defences.jpeg import Jpeg
 from antiadv.defences.mirrored_scores import MirroredScores
 from antiadv.defences.resize_pad import ResizePad
 from antiadv.defences.rounded_scores import RoundedScores
@@ -14,6 +17,7 @@ from antiadv.defences.scaled_scores import ScaledScores
 from antiadv.defences.score_noise import ScoreNoise
 from antiadv.defences.self_ensemble import SelfEnsemble
 from antiadv.defences.small_noise import SmallNoise
+from antiadv.defences.stateful import Stateful
 
 DEFENCES: dict[str, type[Defence]] = {
     "anti_adversary": AntiAdversary,
@@ -24,6 +28,10 @@ DEFENCES: dict[str, type[Defence]] = {
     "mirrored_scores": MirroredScores,
     "scaled_scores": ScaledScores,
     "score_noise": ScoreNoise,
+    "hedge": Hedge,
+    "jpeg": Jpeg,
+    "bit_depth": BitDepth,
+    "stateful": Stateful,
 }
 
 BARE = "none"  # the text of a cell without a defence

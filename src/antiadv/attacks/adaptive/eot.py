@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from antiadv.attacks.adaptive.wrapped import Wrapped
 from antiadv.attacks.white_box.pgd import PGD
@@ -55,6 +55,11 @@ class Averaged(OracleWrapper):
     def jacobian(self, z: Tensor) -> tuple[Tensor, Tensor]:
         s, j = self.inner.jacobian(self._repeat(z))
         return self._by_sample(s).mean(1), self._by_sample(j).mean(1)
+
+    def on_own_model(self, model: nn.Module) -> Oracle:
+        """Answers of a randomised model are averaged as well, such as a shorter version of the defence."""
+        own = self.inner.on_own_model(model)
+        return Averaged(own, self.samples) if own.randomised else own
 
     def _repeat(self, v: Tensor) -> Tensor:
         return v.repeat_interleave(self.samples, 0)

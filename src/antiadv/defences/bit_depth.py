@@ -1,0 +1,56 @@
+"""Fewer bits per pixel (Xu et al., NDSS 2018, arXiv:1704.01155; Guo et al., ICLR 2018, arXiv:1711.00117).
+
+    g(x) = f( round(x·L) / L ),   L = 2ᵇ − 1
+
+A pixel keeps one of 2ᵇ values. Rounding has no slope, so the gradient of g is zero, and changes below half a level are
+removed. It is undone by BPDA: rounding is close to the identity, so the gradient of f takes the place of that of g.
+
+Notation:   b → `bits`.
+Cost:       one forward pass of f. No random numbers.
+Departures: some code rounds down, to multiples of 2⁻ᵇ. That darkens the image and has no value for white.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from antiadv.core.defence import Defence
+from antiadv.core.errors import BadInput
+from antiadv.core.validation import check_float, check_still
+
+
+class BitDepth(Defence):
+    """The classifier `base` on images with `bits` bits for each pixel and channel.
+
+    >>> import torch
+    >>> BitDepth(torch.nn.Flatten().eval(), bits=1)(torch.tensor([[0.1, 0.4, 0.6, 0.9]]))
+    tensor([[0., 0., 1., 1.]])
+    """
+
+    def __init__(self, base: nn.Module, bits: int = 4) -> None:
+        super().__init__(base)
+        if not isinstance(bits, int) or isinstance(bits, bool) or not 1 <= bits <= 8:
+            raise BadInput(f"bits must be 1 … 8; found {bits!r}. Use 4.")
+        self.bits = bits
+
+    def extra_repr(self) -> str:
+        return f"bits={self.bits}"
+
+    def surrogate(self, kappa: float = 3.0) -> nn.Module:
+        """The smooth version is f itself, for any κ."""
+        return self.base
+
+    def forward(self, x: Tensor) -> Tensor:
+        check_float(x)
+        check_still(self.base)
+        s: Tensor = self.base(self.rounded(x))
+        self.check_answer(s, x)
+        return s
+
+    def rounded(self, x: Tensor) -> Tensor:
+        """The images as the base sees them."""
+        levels = 2**self.bits - 1
+        wide = x if x.dtype == torch.float64 else x.float()
+        coarse: Tensor = (wide * levels).round() / levels
+        return coarse.to(x.dtype)

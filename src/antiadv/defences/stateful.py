@@ -1,0 +1,124 @@
+"""A memory of queries (Blacklight: Li et al., USENIX Security 2022, arXiv:2006.14042): searches repeat themselves.
+
+    salted        v = (255·x + salt) mod 255, flat                        salt: whole numbers, one per value, secret
+    coarse        round(v / 50)
+    digests       a hash of every window of w consecutive values, one window every p values
+    fingerprint   the 50 largest digests, each counted once
+    repeated      a query shares at least the fraction t of its digests with an earlier query of the same client
+    answer        f(x); for a repeated query the answer to the earliest query that it repeats
+
+An attack that searches sends many images that hardly differ. It gets the same answer to all of them. Nothing is hidden
+from an attacker who has a copy of f: `transfer` undoes the defence.
+
+Each attacked sample is one client with a memory of its own, which starts empty. So samples and shards are independent.
+The memory belongs to an oracle (`session`), not to the model: a plain call has none, and returns f(x). The judge asks
+in this way, as if the final image came from a new client. So what is evaluated is whether the search gets anywhere.
+Not evaluated: attackers with several accounts (they are stronger), and clients who share a memory. Honest clients who
+send near-duplicates get an old answer, and no accuracy shows that: docs/stateful.md has how often it happens.
+
+Notation:   w → `window`, p → `stride`, t → `share`. The authors' values: w 20 and p 1 for CIFAR-10, 50 and 25 for
+            ImageNet, t 0.5.
+Cost:       one forward pass of f, and a comparison with the client's earlier queries, on the host. The forward pass of
+            a repeated query is made, too.
+Departures: the digest is a 64-bit hash; the authors' is SHA-256. A repeated query has the answer of the earliest match,
+            not of the nearest. The salt is the same in every evaluation; a server must draw its own. An image with
+            fewer than 50 digests is compared by the share of those it has. A repeated query has a zero gradient.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from antiadv.core.defence import TRANSFERS, Defence, Session
+from antiadv.core.draws import Draws
+from antiadv.core.errors import BadInput
+from antiadv.core.validation import check_float, check_still, is_number
+
+LEVEL = 50  # width of a level, in grey levels
+DIGESTS_KEPT = 50
+SALT = 0x5A17  # seed
+FACTOR = np.uint64(0x9E3779B97F4A7C15)  # of the hash of a window, and the two of the output function of SplitMix64
+MIX_1, MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+
+Digests = frozenset[int]
+
+
+class Stateful(Defence):
+    """The classifier `base`, which remembers the queries of each client; see the head of this file.
+
+    >>> import torch
+    >>> g = Stateful(torch.nn.Linear(64, 3).eval())
+    >>> x, clients = torch.linspace(0, 1, 128).view(2, 64), torch.tensor([0, 1])
+    >>> session = g.session()
+    >>> [session.answer(clients, x, g(x))[1].tolist() for _ in range(2)]
+    [[False, False], [True, True]]
+    """
+
+    adaptive: ClassVar[tuple[str, ...]] = TRANSFERS
+
+    def __init__(self, base: nn.Module, window: int = 20, stride: int = 1, share: float = 0.5) -> None:
+        super().__init__(base)
+        for name, value in (("window", window), ("stride", stride)):
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise BadInput(f"{name} must be a whole number ≥ 1; found {value!r}. Use window=20,stride=1.")
+        if not is_number(share, 1) or share == 0:
+            raise BadInput(f"share, a fraction of the digests, must be in (0, 1]; found {share!r}. Use 0.5.")
+        self.window, self.stride, self.share = window, stride, float(share)
+
+    def extra_repr(self) -> str:
+        return f"window={self.window}, stride={self.stride}, share={self.share}"
+
+    def forward(self, x: Tensor) -> Tensor:
+        check_float(x)
+        check_still(self.base)
+        s: Tensor = self.base(x.clone())  # a copy, because the base may write in place
+        self.check_answer(s, x)
+        return s
+
+    def session(self) -> Memory:
+        return Memory(self.window, self.stride, self.share)
+
+
+class Memory(Session):
+    """The queries of each client, and the answers to them."""
+
+    def __init__(self, window: int, stride: int, share: float) -> None:
+        self.window, self.stride, self.share = window, stride, share
+        self._seen: dict[int, list[tuple[Digests, Tensor]]] = {}
+
+    def answer(self, clients: Tensor, x: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
+        """In the order of the images, so that a request of several equals several requests."""
+        answers, repeated = [], []
+        for client, digests, fresh in zip(clients.tolist(), self.fingerprints(x), s, strict=True):
+            seen = self._seen.setdefault(client, [])
+            need = max(1, self.share * len(digests))
+            earlier = next((old for kept, old in seen if len(digests & kept) >= need), None)
+            answers.append(fresh if earlier is None else earlier)
+            repeated.append(earlier is not None)
+            seen.append((digests, answers[-1].detach()))
+        return torch.stack(answers), torch.tensor(repeated, device=s.device)
+
+    def fingerprints(self, x: Tensor) -> list[Digests]:
+        """The fingerprint of each image."""
+        flat = x.detach().to("cpu", torch.float32).flatten(1)
+        salt = Draws.of(SALT, torch.zeros(1, dtype=torch.int64)).below(255, flat.shape[1]).float()
+        coarse = ((255 * flat + salt) % 255 / LEVEL).round().long().numpy().astype(np.uint64)
+        window = min(self.window, flat.shape[1])
+        windows = np.lib.stride_tricks.sliding_window_view(coarse, window, axis=1)[:, :: self.stride]
+        return [frozenset(np.unique(row)[-DIGESTS_KEPT:].tolist()) for row in _hashed(windows)]
+
+
+def _hashed(windows: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """One word for each window; whole numbers wrap."""
+    total = np.zeros(windows.shape[:2], np.uint64)
+    for place in range(windows.shape[2]):
+        total = (total + windows[:, :, place] + np.uint64(1)) * FACTOR
+    total = (total ^ (total >> np.uint64(30))) * MIX_1
+    total = (total ^ (total >> np.uint64(27))) * MIX_2
+    mixed: NDArray[np.uint64] = total ^ (total >> np.uint64(31))
+    return mixed
