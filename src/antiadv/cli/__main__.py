@@ -2,7 +2,7 @@
 
 Commands import torch and the library when they run, so that help and version are quick.
 
-antiadv demo | check | attack | evaluate | report | reproduce | verdict | serve | theory | train | export | data import | list
+antiadv demo | check | attack | evaluate | report | reproduce | verdict | certify | serve | theory | train | export | data import | list
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from antiadv import __version__
 from antiadv.cli import (
     attack,
     catalogue,
+    certify,
     check,
     data,
     demo,
@@ -59,6 +60,7 @@ VERBS = {
     "report": report,
     "reproduce": reproduce,
     "verdict": verdict,
+    "certify": certify,
     "serve": serve,
     "theory": theory,
     "train": train,
