@@ -69,7 +69,8 @@ def edit(weight: Tensor, moment: Tensor, keep: int) -> Tensor:
     rank = values.clamp_min(0) * (w @ u).square()
     kept = rank.topk(min(keep, rank.shape[1]), dim=1).indices.unique()
     v = u[:, kept]
-    return (w @ v @ v.T).to(weight)
+    edited: Tensor = (w @ v @ v.T).to(weight)
+    return edited
 
 
 def write_moment(path: str | Path, base: nn.Module, images: Tensor, batch: int = 256) -> None:

@@ -75,7 +75,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Certificate:
-    """One sample. `votes` of the `n` copies were for `guess`; the radius is 0 where the smoothed classifier abstains."""
+    """One sample. `votes` of the n copies were for `guess`. The radius is 0 where the smoothed classifier abstains."""
 
     sample: int
     label: int
@@ -141,7 +141,7 @@ def lower_bound(votes: int, n: int, alpha: float) -> float:
     """(1): the share p at which so many votes of n, or more, have probability α.
 
     >>> round(lower_bound(10_000, 10_000, 0.001), 6)  # α^(1/n) if all votes agree
-    0.99931
+    0.999309
     """
     from scipy.stats import beta
 

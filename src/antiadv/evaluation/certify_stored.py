@@ -9,16 +9,18 @@ Stored certificates are used only if the network still gives the answers that it
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from antiadv import data as datasets
 from antiadv import models
 from antiadv.core.errors import StoreMismatch, StoreUnwritable
 from antiadv.core.spec import show_number
+from antiadv.data.dataset import Dataset
 from antiadv.evaluation.cell import FORMAT, Identity, key_of
 from antiadv.evaluation.certify import Certificate, Certified, Setting, certificates, check_bare
 from antiadv.evaluation.probe import Asked
@@ -26,6 +28,7 @@ from antiadv.evaluation.resources import Resources
 from antiadv.evaluation.store.certificates import MOST, read_certificates, write_certificates, write_run
 from antiadv.evaluation.store.probe_file import read_probe, write_probe
 
+LOADED = 100  # images at a time
 EDITION = 1  # raised with every intended change of certificates
 
 
@@ -63,15 +66,12 @@ def certify_stored(
         _check_fresh(folder, Asked(resources, model, data), model, bool(done))
         new: list[Certificate] = []
         todo = [i for i in samples if i not in done]
-        with torch.inference_mode(False):
-            passes = resources.engine("float32", batch)
-            x, y = dataset.images(todo).to(resources.device), dataset.labels(todo)
-            for record in certificates(net, x, y, todo, setting, passes, len(dataset.classes) or None):
-                new = [*new, record] if len(new) < MOST else [record]
-                write_certificates(folder, new)
-                done[record.sample] = record
-                if progress is not None:
-                    progress(sum(i in done for i in samples), len(samples))
+        for record in _certificates(net, dataset, todo, setting, resources, batch):
+            new = [*new, record] if len(new) < MOST else [record]
+            write_certificates(folder, new)
+            done[record.sample] = record
+            if progress is not None:
+                progress(sum(i in done for i in samples), len(samples))
     except StoreUnwritable:
         raise
     except OSError as error:
@@ -80,6 +80,19 @@ def certify_stored(
             "writable, or choose another folder with --store, and run again."
         ) from error
     return Stored(Certified(setting, [done[i] for i in samples]), folder)
+
+
+def _certificates(
+    net: nn.Module, dataset: Dataset, todo: Sequence[int], setting: Setting, resources: Resources, batch: int | None
+) -> Iterator[Certificate]:
+    """The certificates of these samples, whose images are loaded a few at a time."""
+    classes = len(dataset.classes) or None
+    with torch.inference_mode(False):
+        passes = resources.engine("float32", batch)
+        for start in range(0, len(todo), LOADED):
+            ids = todo[start : start + LOADED]
+            x, y = dataset.images(ids).to(resources.device), dataset.labels(ids)
+            yield from certificates(net, x, y, ids, setting, passes, classes)
 
 
 def _identity(resources: Resources, model: str, data: str, setting: Setting) -> Identity:
