@@ -31,7 +31,7 @@ def linear() -> nn.Sequential:
 
 def pixels(*sizes: float) -> Tensor:
     """Four images, the k-th with pixel k alone: their second moment is diagonal, with size²/4."""
-    return torch.diag(torch.tensor(sizes)).view(4, 1, 2, 2)
+    return torch.diag(torch.tensor(sizes, dtype=torch.float32)).view(4, 1, 2, 2)
 
 
 def test_the_second_moment_is_that_of_the_features(tmp_path: Path) -> None:

@@ -61,9 +61,9 @@ def test_the_majority_decides_and_not_the_mean() -> None:
 @pytest.mark.parametrize("distance", [0.05, 0.2])
 def test_vote_shares_of_a_half_space_have_a_closed_form(distance: float) -> None:
     toy = halfspace(2, n=4, shape=SMALL, distance=distance)
-    share = Smoothing(toy.model, std=0.25, samples=4000)(toy.x, draws_of(4)).exp()
+    share = Smoothing(toy.model, std=0.25, samples=1000)(toy.x, draws_of(4)).exp()
     expected = norm.cdf(distance / 0.25)
-    assert share[torch.arange(4), toy.y].tolist() == pytest.approx([expected] * 4, abs=0.03)
+    assert share[torch.arange(4), toy.y].tolist() == pytest.approx([expected] * 4, abs=0.06)
 
 
 def test_the_gradient_is_that_of_the_mean_probabilities() -> None:
@@ -78,12 +78,15 @@ def test_the_gradient_is_that_of_the_mean_probabilities() -> None:
         assert (found != 0).any()
 
 
-@pytest.mark.parametrize(("times", "robust"), [(0.5, 1.0), (1.6, 0.0)])
-def test_an_adaptive_attack_reaches_the_boundary_and_no_further(times: float, robust: float) -> None:
+@pytest.mark.parametrize(
+    ("attack", "times", "robust"),
+    [("adaptive:steps=20,samples=2", 1.6, 0.0), ("eot:attack=(apgd:steps=10),samples=2", 0.5, 1.0)],
+)
+def test_an_attack_that_knows_it_reaches_the_boundary_and_no_further(attack: str, times: float, robust: float) -> None:
     """The smoothed half-space is the half-space. With few copies the vote is uncertain near its boundary."""
     toy = halfspace(2, n=4, shape=SMALL)
     g = Smoothing(toy.model, std=0.05, samples=50)
-    made = antiadv.attack(g, toy.x, toy.y, "adaptive:steps=20,samples=2", antiadv.L2(times * toy.distance), looks=3)
+    made = antiadv.attack(g, toy.x, toy.y, attack, antiadv.L2(times * toy.distance), looks=3)
     assert made.robust_accuracy == robust
 
 
