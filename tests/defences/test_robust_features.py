@@ -14,19 +14,20 @@ from torch import Tensor, nn
 import antiadv
 from antiadv.core.errors import BadInput, BadSpec
 from antiadv.defences import wrap
-from antiadv.defences.robust_features import RobustFeatures, edit, write_moment
+from antiadv.defences.robust_features import RobustFeatures, edit, last_layer, write_moment
 from tests.toys import make_small_net, small_net, spec_for
 
 W = [[3.0, 1.0, 0.5, 0.0], [-3.0, 1.0, 0.0, 0.5]]
+BIAS = [-1.5, 1.5]
 
 
 def linear() -> nn.Sequential:
     """Its features are the four pixels of an image [1, 2, 2]."""
-    net = nn.Sequential(nn.Flatten(), nn.Linear(4, 2))
+    layer = nn.Linear(4, 2)
     with torch.no_grad():
-        net[1].weight.copy_(torch.tensor(W))
-        net[1].bias.copy_(torch.tensor([-1.5, 1.5]))
-    return net.eval()
+        layer.weight.copy_(torch.tensor(W))
+        layer.bias.copy_(torch.tensor(BIAS))
+    return nn.Sequential(nn.Flatten(), layer).eval()
 
 
 def pixels(*sizes: float) -> Tensor:
@@ -48,17 +49,17 @@ def test_the_edit_keeps_the_best_directions_of_each_class(tmp_path: Path) -> Non
     x = torch.rand((5, 1, 2, 2), generator=torch.Generator().manual_seed(0))
     for keep, kept in ((1, [1, 0, 0, 0]), (2, [1, 1, 0, 0]), (None, [1, 1, 0, 0]), (4, [1, 1, 1, 1])):
         g = RobustFeatures(net, path, keep)
-        expected = x.flatten(1) @ (torch.tensor(W) * torch.tensor(kept)).T + net[1].bias
+        expected = x.flatten(1) @ (torch.tensor(W) * torch.tensor(kept)).T + torch.tensor(BIAS)
         torch.testing.assert_close(g(x), expected)
-    assert net[1].weight.tolist() == W, "the network itself is left as it is"
+    assert last_layer(net).weight.tolist() == W, "the network itself is left as it is"
 
 
 def test_the_moment_decides_which_directions_matter(tmp_path: Path) -> None:
     """A large weight on a feature that hardly varies is dropped: 9·0.01² is less than 0.64."""
     path = str(tmp_path / "m.safetensors")
     write_moment(path, linear(), pixels(0.01, 0.8, 0.6, 0.2))
-    assert isinstance(layer := RobustFeatures(linear(), path, 1).base[1], nn.Linear)  # type: ignore[index]
-    torch.testing.assert_close(layer.weight.data, torch.tensor([[0.0, 1, 0, 0], [0, 1, 0, 0]]))
+    edited = last_layer(RobustFeatures(linear(), path, 1).base)
+    torch.testing.assert_close(edited.weight.data, torch.tensor([[0.0, 1, 0, 0], [0, 1, 0, 0]]))
 
 
 def test_the_edit_is_the_same_in_any_basis() -> None:
@@ -132,7 +133,7 @@ def test_what_cannot_be_used_is_refused_in_words(tmp_path: Path) -> None:
         RobustFeatures(net, path)
     write_moment(path, net, x)
     other = linear()
-    other[1].weight.data[0, 0] += 1
+    last_layer(other).weight.data[0, 0] += 1
     with pytest.raises(BadInput, match="another network"):
         RobustFeatures(other, path)
     for keep in (0, True, 1.5):

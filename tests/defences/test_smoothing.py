@@ -91,9 +91,9 @@ def test_an_attack_that_knows_it_reaches_the_boundary_and_no_further(attack: str
 
 
 def test_huge_logits_give_finite_scores() -> None:
-    net = nn.Sequential(nn.Flatten(), nn.Linear(4, 3)).eval()
-    with torch.no_grad():
-        net[1].weight.mul_(1e6)
+    layer = nn.Linear(4, 3)
+    layer.weight.data.mul_(1e6)
+    net = nn.Sequential(nn.Flatten(), layer).eval()
     assert torch.isfinite(Smoothing(net)(torch.rand(5, *SMALL))).all()
 
 

@@ -113,7 +113,7 @@ def test_results_do_not_depend_on_batch_order_or_company() -> None:
     whole = certify(toy.model, toy.x, toy.y, **how).records  # type: ignore[arg-type]
     assert certify(toy.model, toy.x, toy.y, batch=7, **how).records == whole  # type: ignore[arg-type]
     rows = torch.tensor([4, 1])
-    some = certify(toy.model, toy.x[rows], toy.y[rows], ids=rows, **how).records  # type: ignore[arg-type]
+    some = certify(toy.model, toy.x[rows], toy.y[rows], ids=rows, **how).records
     assert some == [whole[4], whole[1]]
     assert antiadv.certify(toy.model, toy.x, toy.y, n0=30, n=200, seed=4).records != whole
 
@@ -159,7 +159,7 @@ def test_bad_input_is_refused() -> None:
         certify(toy.model, toy.x, toy.y + 4, n=10)
     for wrong in ({"std": 0.0}, {"std": math.nan}, {"std": "a"}, {"alpha": 0.0}, {"alpha": 1.0}, {"n": 0}, {"n0": 0}):
         with pytest.raises(BadInput):
-            certify(toy.model, toy.x, toy.y, **wrong)  # type: ignore[arg-type]
+            certify(toy.model, toy.x, toy.y, **wrong)
     assert certify(toy.model, toy.x[:0], toy.y[:0]).records == []
 
 
