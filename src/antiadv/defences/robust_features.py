@@ -1,4 +1,4 @@
-"""Robust feature inference, RFI (Singh et al., TMLR 2024): the last layer keeps only its main directions.
+"""Robust feature inference, RFI (Singh et al., arXiv:2307.11672): the last layer keeps only its main directions.
 
     Σ  = E h hᵀ = U diag(λ) Uᵀ             second moment of the penultimate features h on clean images         (1)
     r_c(k) = λ_k ⟨w_c, u_k⟩²               how much direction k contributes to the score of class c            (2)
