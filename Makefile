@@ -67,7 +67,7 @@ bench: .venv-bench/ready
 # the environment with the tested versions; made again when they change
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,integration]'
 	touch $@
 
 clean:

@@ -9,13 +9,20 @@ so small that its order does not depend on the batch, so records can be compared
 
 from __future__ import annotations
 
+import atexit
+import functools
 import math
+import tempfile
+import zlib
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from antiadv.core.defence import Defence
+from antiadv.defences.robust_features import last_layer
 
 
 class Halfspace(nn.Module):
@@ -112,6 +119,24 @@ def small_net(classes: int = 10, channels: int = 3, seed: int = 0) -> nn.Module:
             nn.Linear(64, classes),
         )
     return net.eval()
+
+
+def spec_for(name: str, base: nn.Module) -> str:
+    """The shortest spec of a defence on this network. `robust_features` needs a file, which is made of noise."""
+    if name != "robust_features":
+        return name
+    layer = last_layer(base)
+    moment = torch.rand(layer.in_features, 50, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    path = Path(_folder().name, f"{zlib.crc32(layer.weight.detach().numpy().tobytes())}.safetensors")
+    save_file({"moment": moment @ moment.T / 50, "weight": layer.weight.detach().contiguous()}, path)
+    return f"{name}:path={path}"
+
+
+@functools.cache
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    folder = tempfile.TemporaryDirectory()
+    atexit.register(folder.cleanup)
+    return folder
 
 
 def make_small_net() -> nn.Module:

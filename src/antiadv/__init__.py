@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from antiadv.defences.anti_adversary import AntiAdversary
     from antiadv.engine.fast import Replayed
     from antiadv.evaluation import Cell, Outcome, Resources, Store, attack, evaluate, make_cell
+    from antiadv.evaluation.certify import certify
     from antiadv.models.remote import Remote
     from antiadv.models.wrap import wrap
     from antiadv.reporting import report
@@ -44,6 +45,7 @@ __all__ = [
     "Store",
     "Threat",
     "attack",
+    "certify",
     "data",
     "errors",
     "evaluate",
@@ -74,6 +76,7 @@ _HOMES = {
     "Store": "antiadv.evaluation",
     "Threat": "antiadv.core.threat",
     "attack": "antiadv.evaluation",
+    "certify": "antiadv.evaluation.certify",
     "evaluate": "antiadv.evaluation",
     "export": "antiadv.serving.export",
     "make_cell": "antiadv.evaluation",

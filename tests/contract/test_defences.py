@@ -16,7 +16,7 @@ from antiadv.core.draws import Draws
 from antiadv.core.errors import BadInput
 from antiadv.defences import DEFENCES, full_text, wrap
 from antiadv.models.noise import GaussianNoise
-from tests.toys import halfspace, small_net
+from tests.toys import halfspace, small_net, spec_for
 
 every = pytest.mark.parametrize("name", [*DEFENCES, "anti_adversary:gate=0.212"])  # in the middle of the images
 
@@ -30,8 +30,16 @@ def noisy(net: nn.Module) -> nn.Module:
     return nn.Sequential(GaussianNoise(0.1), net).eval()
 
 
+class Exact(nn.Linear):
+    """A linear layer whose sums do not depend on the batch."""
+
+    def forward(self, h: Tensor) -> Tensor:
+        return (h[:, None] * self.weight).sum(2) + self.bias
+
+
 def defended(name: str) -> Defence:
-    made = wrap(name, noisy(small_net(classes=5)))
+    base = noisy(small_net(classes=5))
+    made = wrap(spec_for(name, base), base)
     assert isinstance(made, Defence)
     assert made.randomised == isinstance(made, Randomised)
     return made
@@ -78,7 +86,8 @@ def test_leaves_everything_untouched(name: str) -> None:
 @every
 def test_each_sample_stands_alone(name: str) -> None:
     toy = halfspace(2, n=6)
-    g = wrap(name, noisy(nn.Sequential(nn.AdaptiveAvgPool2d(4), toy.model)))
+    base = noisy(nn.Sequential(nn.AdaptiveAvgPool2d(4), toy.model, Exact(4, 4)))
+    g = wrap(spec_for(name, base), base)
     alone = [ask(g, x[None], torch.tensor([i])) for i, x in enumerate(toy.x)]
     assert torch.equal(ask(g, toy.x), torch.cat(alone))
 
@@ -86,8 +95,9 @@ def test_each_sample_stands_alone(name: str) -> None:
 @every
 def test_has_a_text_copies_and_pickles(name: str) -> None:
     g, x = defended(name), images()
-    assert spec.text(g) == name
-    assert full_text(name).endswith(f"@{g.edition}")
+    text = spec_for(name, small_net(classes=5))
+    assert spec.text(g) == text
+    assert full_text(text).endswith(f"@{g.edition}")
     for other in (copy.deepcopy(g), pickle.loads(pickle.dumps(g))):
         assert torch.equal(ask(other, x), ask(g, x))
 
@@ -103,7 +113,7 @@ def test_is_evaluated_and_its_base_is_found(name: str) -> None:
 @every
 def test_refuses_a_base_in_training_mode(name: str) -> None:
     with pytest.raises(BadInput, match="evaluation mode"):
-        wrap(name, noisy(small_net()).train())
+        wrap(spec_for(name, small_net()), noisy(small_net()).train())
     g = defended(name).train()
     with pytest.raises(BadInput, match="evaluation mode"):
         g(images())

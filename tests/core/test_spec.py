@@ -18,6 +18,7 @@ from antiadv.core.errors import BadSpec
 from antiadv.core.threat import Access, Threat, parse_threat
 from antiadv.defences import DEFENCES, wrap
 from antiadv.models.noise import GaussianNoise
+from tests.toys import spec_for
 
 
 @dataclass(frozen=True)
@@ -87,8 +88,9 @@ def test_every_attack_reads_back_and_is_named_after_its_class(name: str) -> None
 @pytest.mark.parametrize("name", DEFENCES)
 def test_every_defence_reads_back_and_is_named_after_its_class(name: str) -> None:
     base = torch.nn.Sequential(GaussianNoise(0.1), torch.nn.Linear(3, 2)).eval()  # noise, for the self-ensemble
-    defence = wrap(name, base)
-    assert spec.text(defence) == name
+    text = spec_for(name, base)
+    defence = wrap(text, base)
+    assert spec.text(defence) == text
     assert spec.full(wrap(spec.full(defence), base)) == spec.full(defence)
 
 

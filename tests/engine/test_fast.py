@@ -29,6 +29,7 @@ from antiadv.engine.switches import switched
 from antiadv.evaluation.resources import Resources
 from antiadv.models.noise import GaussianNoise
 from tests.engine.probes import Odd
+from tests.toys import spec_for
 
 cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 DEVICES = ["cpu", pytest.param("cuda", marks=cuda)]
@@ -77,7 +78,7 @@ def test_answers_are_those_of_the_plain_engine(net: nn.Module, device: str, coun
 
 def defended(name: str, net: nn.Module, device: str) -> nn.Module:
     noisy = nn.Sequential(GaussianNoise(0.1), net).eval()
-    return defences.wrap(name, noisy if name == "self_ensemble" else net).to(device)
+    return defences.wrap(spec_for(name, net), noisy if name == "self_ensemble" else net).to(device)
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -26,6 +26,7 @@ from antiadv.core.threat import Access, Threat
 from antiadv.defences import DEFENCES, wrap
 from antiadv.defences.anti_adversary import AntiAdversary
 from antiadv.models.noise import GaussianNoise
+from tests.toys import spec_for
 
 FILE = Path(__file__).with_name("golden.json")
 CLASSES, SAMPLES, SHAPE = 5, 5, (3, 6, 6)
@@ -42,6 +43,19 @@ class Quadratic(nn.Module):
         a, b = weights(x.shape[1:], 5, 31), weights(x.shape[1:], 11, 29).abs()
         u = (x - 0.5)[:, None]
         return (8 * u * (a - b * u)).flatten(2).mean(2)
+
+
+class Mixed(nn.Linear):
+    """Five scores from the five of `Quadratic`, without a matrix product."""
+
+    def __init__(self) -> None:
+        super().__init__(CLASSES, CLASSES, dtype=torch.float64)
+        with torch.no_grad():
+            self.weight.copy_(weights((CLASSES,), 5, 31))
+            self.bias.zero_()
+
+    def forward(self, h: Tensor) -> Tensor:
+        return (h[:, None] * self.weight).sum(2)
 
 
 def weights(shape: torch.Size | tuple[int, ...], factor: int, modulus: int) -> Tensor:
@@ -118,7 +132,8 @@ class DefenceCase:
 
     def run(self) -> Golden:
         x, y = samples()
-        g = wrap(self.defence, nn.Sequential(GaussianNoise(0.0625), Quadratic()).eval())
+        base = nn.Sequential(GaussianNoise(0.0625), Quadratic(), *[Mixed()] * (self.defence == "robust_features"))
+        g = wrap(spec_for(self.defence, base), base.eval())
         assert isinstance(g, Defence)
         weight, moved = weights(SHAPE, 3, 23)[0], x + g.correction(x) if isinstance(g, AntiAdversary) else x
         inside = (moved != 0) & (moved != 1)
@@ -235,6 +250,9 @@ CASES: list[AttackCase | DefenceCase] = [
             "bit_depth",
             "bit_depth:bits=2",
             "stateful",
+            "smoothing",
+            "smoothing:std=0.0625,samples=25",
+            "robust_features",
         ),
     ),
 ]

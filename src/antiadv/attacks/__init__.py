@@ -7,7 +7,7 @@ share. `cascade.py` runs other attacks in order, and needs the access of its sta
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from antiadv.attacks.adaptive.adaptive import Adaptive
@@ -76,9 +76,10 @@ def full_text(attack: Attack) -> str:
     return f"{spec.full(attack)}@{'.'.join(str(part.edition) for part in parts(attack))}"
 
 
-def files_digest(attack: Attack) -> str:
-    """sha256 over the files that the attack and its parts read; empty if they read none."""
-    contents = [_content(path) for part in parts(attack) for path in getattr(part, "files", ())]
+def files_digest(attack: Attack, more: Sequence[str] = ()) -> str:
+    """sha256 over the files that the attack and its parts read, then over `more` files; empty if there are none."""
+    read = [path for part in parts(attack) for path in getattr(part, "files", ())]
+    contents = [_content(path) for path in (*read, *more)]
     total = hashlib.sha256(b"".join(hashlib.sha256(content).digest() for content in contents))
     return f"sha256:{total.hexdigest()}" if contents else ""
 
@@ -88,7 +89,7 @@ def _content(path: str) -> bytes:
         return Path(path).read_bytes()
     except OSError as error:
         raise BadInput(
-            f"path={path} must name a file that the attack can read; found none ({error.strerror}). Create it first."
+            f"path={path} must name a file that can be read; found none ({error.strerror}). Create it first."
         ) from error
 
 

@@ -3,6 +3,8 @@
 Commands import torch and the library when they run, so that help and version are quick.
 
 The table VERBS lists them.
+antiadv demo | check | attack | evaluate | report | reproduce | verdict | certify | serve | theory | train | export |
+        data import | list
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from antiadv import __version__
 from antiadv.cli import (
     attack,
     catalogue,
+    certify,
     check,
     data,
     demo,
@@ -60,6 +63,7 @@ VERBS = {
     "report": report,
     "reproduce": reproduce,
     "verdict": verdict,
+    "certify": certify,
     "serve": serve,
     "tune": tune,
     "theory": theory,

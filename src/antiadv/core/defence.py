@@ -58,11 +58,13 @@ class Defence(nn.Module, ABC):
 
     `edition` is raised by 1 with every intended change of results; it is part of every cell's key. `later` names the
     options that are newer than stored results: at their defaults they are left out of the key, so that stored cells
-    keep theirs. `adaptive` lists the attacks against this defence, as specs: the attack `adaptive` runs them first.
+    keep theirs. `files` names the options that are paths of files: the key has the digest of their content. `adaptive`
+    lists the attacks against this defence, as specs: the attack `adaptive` runs them first.
     """
 
     edition: ClassVar[int] = 1
     later: ClassVar[tuple[str, ...]] = ()
+    files: ClassVar[tuple[str, ...]] = ()
     randomised: ClassVar[bool] = False
     adaptive: ClassVar[tuple[str, ...]] = (*TRANSFERS, "bpda:attack=apgd")
     base: nn.Module

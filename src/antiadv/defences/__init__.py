@@ -12,11 +12,13 @@ from antiadv.defences.hedge import Hedge
 from antiadv.defences.jpeg import Jpeg
 from antiadv.defences.mirrored_scores import MirroredScores
 from antiadv.defences.resize_pad import ResizePad
+from antiadv.defences.robust_features import RobustFeatures
 from antiadv.defences.rounded_scores import RoundedScores
 from antiadv.defences.scaled_scores import ScaledScores
 from antiadv.defences.score_noise import ScoreNoise
 from antiadv.defences.self_ensemble import SelfEnsemble
 from antiadv.defences.small_noise import SmallNoise
+from antiadv.defences.smoothing import Smoothing
 from antiadv.defences.stateful import Stateful
 
 DEFENCES: dict[str, type[Defence]] = {
@@ -32,6 +34,8 @@ DEFENCES: dict[str, type[Defence]] = {
     "jpeg": Jpeg,
     "bit_depth": BitDepth,
     "stateful": Stateful,
+    "smoothing": Smoothing,
+    "robust_features": RobustFeatures,
 }
 
 BARE = "none"  # the text of a cell without a defence
@@ -51,3 +55,11 @@ def full_text(text: str) -> str:
         return BARE
     parsed = spec.read(text, DEFENCES, "defence")
     return f"{parsed.text(defaults=True)}@{DEFENCES[parsed.name].edition}"
+
+
+def files(text: str) -> tuple[str, ...]:
+    """The files that this defence reads. A cell's key has the digest of their content."""
+    if text == BARE:
+        return ()
+    parsed = spec.read(text, DEFENCES, "defence")
+    return tuple(parsed.options[option] for option in DEFENCES[parsed.name].files)

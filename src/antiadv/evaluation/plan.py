@@ -75,7 +75,7 @@ def make_cell(
     precision = resolve_precision(precision, attack, defended, threat.ball, resources.device)
     check_looks(looks)
     looks = looks if randomised else LOOKS
-    files = attacks.files_digest(attack)
+    files = attacks.files_digest(attack, defences.files(defence))
     images = dataset.digest
     return Cell(data, images, model, weights, defence, attack_text, threat, samples, int(seed), precision, looks, files)
 

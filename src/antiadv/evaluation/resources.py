@@ -109,12 +109,16 @@ class Resources:
             raise BadSpec(f"{error}; networks in hand: {names}") from error
 
     def defended(self, model: str, defence: str) -> nn.Module:
-        """The network with the defence. The same object for the same specs, so that its CUDA graphs are kept."""
+        """The network with the defence. The same object for the same specs, so that its CUDA graphs are kept.
+
+        A defence that reads a file is made anew each time.
+        """
         base = self.model(model)
-        if self._defended is None or self._defended[0] != defence or self._defended[1] is not base:
+        kept = self._defended
+        if kept is None or kept[0] != defence or kept[1] is not base or defences.files(defence):  # a file may change
             with torch.inference_mode(False):
-                self._defended = (defence, base, defences.wrap(defence, base))
-        return self._defended[2]
+                kept = self._defended = (defence, base, defences.wrap(defence, base))
+        return kept[2]
 
     def engine(self, precision: str = "float32", batch: int | None = None, passes: int = 0) -> Fast:
         """The engine for this device and the network loaded last, for a job of at most so many passes.
@@ -148,11 +152,11 @@ class Resources:
                 f"the cell was planned with weights {cell.weights}; {cell.model} here has {weights}. "
                 "Use the same file everywhere, or plan again."
             )
-        files = attacks.files_digest(attacks.parse(cell.attack))
+        files = attacks.files_digest(attacks.parse(cell.attack), defences.files(cell.defence))
         if files != cell.files:
             raise BadInput(
-                f"the cell was planned with files {cell.files or 'of unknown content'}; {cell.attack} here reads "
-                f"{files}. Use the same file everywhere, or plan again."
+                f"the cell was planned with files {cell.files or 'of unknown content'}; attack {cell.attack} and "
+                f"defence {cell.defence} here read {files or 'none'}. Use the same file everywhere, or plan again."
             )
 
     def data(self, text: str) -> Dataset:

@@ -320,10 +320,11 @@ def verdict(
 def _wrapped(defence: str | Defence, model: nn.Module) -> Defence:
     if defence == defences.BARE:
         raise BadInput("a verdict compares a defence with the bare classifier; name one, for example anti_adversary.")
-    defended = defences.wrap(defence, model) if isinstance(defence, str) else defence
-    if not isinstance(defended, Defence) or defended.base is not model:
+    if isinstance(defence, str):
+        return spec.parse(defence, defences.DEFENCES, "defence", model)  # type: ignore[no-any-return]
+    if not isinstance(defence, Defence) or defence.base is not model:
         raise BadInput("the defence does not wrap this model; make it of the same one, or give its text.")
-    return defended
+    return defence
 
 
 def _in_memory(
