@@ -4,14 +4,17 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 CODE := src tests tools benchmarks examples
+# how lines are counted: Python 3.12 and later have sys.monitoring, which is faster than a trace function
+CORE = $(shell $(BIN)/python -c 'import sys; print("sysmon" if sys.version_info >= (3, 12) else "ctrace")')
 
 .PHONY: demo test test-slow check format docs site paper bench clean
 
 demo: .venv/ready
 	$(BIN)/antiadv demo
 
+# COVERAGE=1 counts the lines that the tests run, and fails below the floor in pyproject.toml
 test: check
-	$(BIN)/python -m pytest --numprocesses=auto
+	COVERAGE_CORE=$(CORE) $(BIN)/python -m pytest --numprocesses=auto $(if $(COVERAGE),--cov --cov-report=term)
 
 # the slow tests; then training, parity, engine and convolutions as on a CPU with AVX2 but without AVX-512
 test-slow: .venv/ready

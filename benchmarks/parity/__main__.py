@@ -9,9 +9,8 @@ from pathlib import Path
 
 import benchmarks.parity
 from antiadv.core.errors import AntiadvError, BadInput
-from antiadv.engine.precision import PRECISIONS
 from antiadv.evaluation.resources import find_device
-from benchmarks.files import ROOT, pick
+from benchmarks.files import parser, pick, run_each
 from benchmarks.parity.compare import Facts, Setting, compare, worst
 from benchmarks.parity.files import read, write
 from benchmarks.parity.jobs import JOBS, Job
@@ -48,17 +47,8 @@ def list_jobs(jobs: Sequence[Job], out: Path) -> None:
 
 
 def arguments() -> argparse.Namespace:
-    p = argparse.ArgumentParser(
-        description=benchmarks.parity.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    p.add_argument("--list", action="store_true", help="list the jobs, and which are stored")
-    p.add_argument("--jobs", default="*", help="names or patterns, separated by commas")
-    p.add_argument("--device", default=None, help="cuda where there is a GPU, else cpu")
-    p.add_argument("--samples", type=int, default=None, help="number of images; by default that of the job")
+    p = parser(benchmarks.parity.__doc__, "parity")
     p.add_argument("--engine", choices=("eager", "fast"), default="eager", help="how our passes are made")
-    p.add_argument("--precision", choices=PRECISIONS, default="float32", help="what both sides search in")
-    p.add_argument("--seed", type=int, default=0)
-    p.add_argument("--out", type=Path, default=ROOT / "results" / "parity")
     return p.parse_args()
 
 
@@ -75,16 +65,12 @@ def main() -> int:
     except AntiadvError as error:
         print(f"parity: {error}", file=sys.stderr)
         return 2
-    failed = 0
-    for job in chosen:
+
+    def run(job: Job) -> str:
         path = a.out / f"{job.name}.json"
-        try:
-            found = read(path) if path.exists() else perform(job, a.out, a.samples, how)
-            print(summary(found), flush=True)
-        except AntiadvError as error:  # the other jobs do not depend on this one
-            print(f"parity: {error}", file=sys.stderr, flush=True)
-            failed += 1
-    return 1 if failed else 0
+        return summary(read(path) if path.exists() else perform(job, a.out, a.samples, how))
+
+    return run_each("parity", chosen, run)
 
 
 if __name__ == "__main__":

@@ -14,10 +14,9 @@ import torch
 
 import benchmarks.speed
 from antiadv.core.errors import AntiadvError, BadInput, BadSpec
-from antiadv.engine.precision import PRECISIONS
 from antiadv.evaluation.resources import find_device
 from benchmarks import latency
-from benchmarks.files import ROOT, pick, put
+from benchmarks.files import parser, pick, put, run_each
 from benchmarks.parity.jobs import BATCH
 from benchmarks.speed.ceiling import ceiling
 from benchmarks.speed.files import job_of, read, stem
@@ -99,22 +98,13 @@ def list_jobs(jobs: Sequence[Race | Lone], out: Path) -> None:
 
 
 def arguments() -> argparse.Namespace:
-    p = argparse.ArgumentParser(
-        description=benchmarks.speed.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    p.add_argument("--list", action="store_true", help="list the jobs, and what is stored of each")
-    p.add_argument("--jobs", default="*", help="names or patterns, separated by commas; those meant for the device")
-    p.add_argument("--device", default=None, help="cuda where there is a GPU, else cpu")
-    p.add_argument("--precision", choices=PRECISIONS, default="float32", help="what all sides run in")
+    p = parser(benchmarks.speed.__doc__, "bench")
     p.add_argument("--repeats", type=int, default=3)
     p.add_argument("--within", type=float, default=math.inf, help="seconds; no repeat of a job begins that ends later")
-    p.add_argument("--samples", type=int, default=None, help="number of images; by default that of the job")
     p.add_argument("--queries", type=int, default=None, help="per sample, for NES, Bandits and overhead")
     p.add_argument("--batch", type=int, default=None, help=f"images at once: {BATCH} on a GPU, {SMALL_BATCH} on a CPU")
     p.add_argument("--threads", type=int, default=None, help="of the CPU: one is timed by processor, more by the wall")
     p.add_argument("--sides", default="ours", help=f"of {', '.join(SIDES)}, separated by commas")
-    p.add_argument("--seed", type=int, default=0)
-    p.add_argument("--out", type=Path, default=ROOT / "results" / "bench")
     return p.parse_args()
 
 
@@ -144,14 +134,11 @@ def main() -> int:
     except AntiadvError as error:
         print(f"speed: {error}", file=sys.stderr)
         return 2
-    failed = 0
-    for job in chosen:
-        try:
-            print(perform(job, how, a.out, lambda text: print(text, file=sys.stderr, flush=True)), flush=True)
-        except AntiadvError as error:  # the other jobs do not depend on this one
-            print(f"speed: {error}", file=sys.stderr, flush=True)
-            failed += 1
-    return 1 if failed else 0
+
+    def log(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    return run_each("speed", chosen, lambda job: perform(job, how, a.out, log))
 
 
 if __name__ == "__main__":

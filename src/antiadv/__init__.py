@@ -22,9 +22,11 @@ if TYPE_CHECKING:
     from antiadv.defences.anti_adversary import AntiAdversary
     from antiadv.engine.fast import Replayed
     from antiadv.evaluation import Cell, Outcome, Resources, Store, attack, evaluate, make_cell
+    from antiadv.models.remote import Remote
     from antiadv.models.wrap import wrap
     from antiadv.reporting import report
     from antiadv.reporting.trial import verdict
+    from antiadv.reporting.tune import tune
     from antiadv.serving.export import export
 
 __all__ = [
@@ -36,6 +38,7 @@ __all__ = [
     "Defence",
     "Linf",
     "Outcome",
+    "Remote",
     "Replayed",
     "Resources",
     "Store",
@@ -48,6 +51,7 @@ __all__ = [
     "make_cell",
     "models",
     "report",
+    "tune",
     "verdict",
     "wrap",
 ]
@@ -64,6 +68,7 @@ _HOMES = {
     "L2": "antiadv.core.ball",
     "Linf": "antiadv.core.ball",
     "Outcome": "antiadv.evaluation",
+    "Remote": "antiadv.models.remote",
     "Replayed": "antiadv.engine.fast",
     "Resources": "antiadv.evaluation",
     "Store": "antiadv.evaluation",
@@ -73,6 +78,7 @@ _HOMES = {
     "export": "antiadv.serving.export",
     "make_cell": "antiadv.evaluation",
     "report": "antiadv.reporting",
+    "tune": "antiadv.reporting.tune",
     "verdict": "antiadv.reporting.trial",
     "wrap": "antiadv.models.wrap",
 }

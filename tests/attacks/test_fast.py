@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import antiadv
 from antiadv import L2, Linf
 from antiadv.attacks._search.survivors import Survivors
-from antiadv.attacks.white_box import fast, minimum_margin
+from antiadv.attacks.white_box import apgd, fast, minimum_margin
 from antiadv.attacks.white_box.fast import Fast
 from antiadv.attacks.white_box.minimum_margin import MinimumMargin
 from antiadv.attacks.white_box.probability_margin import LOSSES, ProbabilityMargin
@@ -57,7 +57,7 @@ def test_with_many_classes_targets_after_the_first_are_ranked_by_their_distance(
     s = net(x)
     y = s.argmax(1)
     live = Survivors(Oracle(net, Threat(ball, Access.GRADIENTS), Ledger(2)), x, y, Draws.of(0, torch.arange(2)))
-    ranked = minimum_margin.rank(live, s, 20, 2)
+    ranked = apgd.rank(live, s, 20, 2)
     before = ranked.clone()
     minimum_margin._sort(ranked, live, ball)
     far = -gap(s, y, ranked[:, 1]) * 0
@@ -120,7 +120,8 @@ class Sure(nn.Module):
         self.base = base
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.base(x) * 1000
+        s: Tensor = self.base(x) * 1000
+        return s
 
 
 def test_a_sure_network_is_attacked_by_its_scores() -> None:
@@ -177,7 +178,7 @@ class Backwards(nn.Module):
 @pytest.mark.parametrize("mask", [Steps, Backwards])
 def test_masked_gradients_raise_the_alarm_and_autoattack_breaks_the_sample(mask: type[nn.Module]) -> None:
     toy = halfspace(math.inf, n=4)
-    net, ball = mask(toy.model).eval(), Linf(1.25 * toy.distance)  # type: ignore[call-arg]
+    net, ball = mask(toy.model).eval(), Linf(1.25 * toy.distance)
     search = antiadv.attack(net, toy.x, toy.y, "minimum_margin", ball)
     assert not search.fooled.any()
     assert antiadv.attack(net, toy.x, toy.y, "fast", ball).fooled.all()
@@ -186,7 +187,7 @@ def test_masked_gradients_raise_the_alarm_and_autoattack_breaks_the_sample(mask:
 @pytest.mark.parametrize("mask", [Steps, Backwards])
 def test_a_masked_sample_that_stands_has_gone_through_autoattack(mask: type[nn.Module]) -> None:
     toy = halfspace(math.inf, n=2)
-    net, attack = mask(toy.model).eval(), Fast()  # type: ignore[call-arg]
+    net, attack = mask(toy.model).eval(), Fast()
     records = antiadv.attack(net, toy.x, toy.y, attack, Linf(0.7 * toy.distance), queries=2000).records
     assert min(r.queries for r in records) > attack.most_queries
 

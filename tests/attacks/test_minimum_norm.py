@@ -40,7 +40,8 @@ class Linear(nn.Module):
         """min_k (s_y − s_k) / |w_y − w_k|_q. The faces of the box are too far away to matter."""
         s, w, q = self(x), self.w.to(x), 1 if p == math.inf else 2
         gaps, normals = s.gather(1, y[:, None]) - s, torch.linalg.vector_norm(w[y][:, None] - w, q, dim=2)
-        return (gaps / normals).scatter(1, y[:, None], math.inf).amin(1)
+        found: Tensor = (gaps / normals).scatter(1, y[:, None], math.inf).amin(1)
+        return found
 
 
 @pytest.mark.parametrize("p", NORMS)

@@ -600,10 +600,12 @@ def test_an_earlier_edition_is_read_where_the_attack_still_shows_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from antiadv.attacks.adaptive.adaptive import Adaptive
+    from antiadv.evaluation import make_cell
+    from antiadv.evaluation.store.cell_file import OtherEdition, read_cell
 
     with monkeypatch.context() as then:
         then.setattr(Adaptive, "edition", 1)
-        cell = antiadv.evaluation.plan.make_cell(
+        cell = make_cell(
             model="compact:trades", data="cifar10:test", attack="adaptive", threat="linf:8/255", samples=range(2)
         )
         folder = Store(tmp_path).folder(cell)

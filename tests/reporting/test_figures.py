@@ -154,7 +154,8 @@ def test_a_run_without_a_radius_shows_every_radius_on_its_own() -> None:
     alone = row("minimum_norm", records, threat="linf:inf")
     (figure,) = by_radius([alone])
     (series,) = figure.panels[0].series
-    assert (series.x[0], series.x[-1]) == (0, pytest.approx(20))
+    assert series.x[0] == 0
+    assert series.x[-1] == pytest.approx(20)
     assert (series.y[0], series.y[-1]) == (100, 0)
     assert "from the run's own on" not in figure.caption
     (said,) = radii([alone, row("pgd", records)])

@@ -18,6 +18,7 @@ from antiadv.reporting.measures import (
     Median,
     Ratio,
     Share,
+    _median,
     calibrated,
     calibration,
     clean_accuracy,
@@ -25,7 +26,6 @@ from antiadv.reporting.measures import (
     newcombe,
     paired,
     paired_by,
-    queries_to_fall,
     query_ratio,
     right,
     robust_accuracy,
@@ -35,7 +35,6 @@ from antiadv.reporting.measures import (
     soonest_ratio,
     standing,
     unseen_by,
-    worst_case,
 )
 from tests.engine.probes import record
 
@@ -215,37 +214,31 @@ def test_numbers_as_they_are_printed() -> None:
     assert str(Difference(0.5, 0.4, 0.6, 80, 0, 1.6e-24, 160)) == "+50.0 (p 1.6e-24)"
 
 
-def test_the_worst_case_stands_in_every_cell_on_the_samples_all_have() -> None:
-    first = [record(sample=i, **kind) for i, kind in enumerate([STANDS, STANDS, FELL, WRONG, STANDS])]
-    second = [record(sample=i, **kind) for i, kind in enumerate([STANDS, FELL, STANDS, WRONG])]
-    assert worst_case([first, second], BALL) == share(1, 4)
-    assert worst_case([first], BALL) == robust_accuracy(first, BALL)
-    for nothing in ([], [first, []]):
-        with pytest.raises(BadInput):
-            worst_case(nothing, BALL)
-
-
 def queried(*fates: tuple[int, bool]) -> list[Record]:
     """Records of samples that stood or fell after so many queries."""
     return [record(i, queries=q, **(FELL if fell else STANDS)) for i, (q, fell) in enumerate(fates)]
 
 
+def to_fall(records: list[Record]) -> Median | None:
+    return _median(list(soonest([records], BALL).values()))
+
+
 def test_the_median_to_fall_counts_those_who_stood() -> None:
     # by hand: S(10) = 4/5; one leaves at 15, so 3 are at risk: S(20) = 4/5·2/3 = 0.53, S(30) = 4/5·2/3·1/2 = 0.27
     records = queried((10, True), (15, False), (20, True), (30, True), (100, False))
-    assert queries_to_fall(records, BALL) == Median(30, 100)
-    assert queries_to_fall(records[:3], BALL) == Median(20, 20)
-    assert queries_to_fall(queried((10, True), (20, True), (30, True)), BALL) == Median(20, 30)
-    assert queries_to_fall(queried((10, True), (40, True)), BALL) == Median(10, 40)  # half have fallen by then
+    assert to_fall(records) == Median(30, 100)
+    assert to_fall(records[:3]) == Median(20, 20)
+    assert to_fall(queried((10, True), (20, True), (30, True))) == Median(20, 30)
+    assert to_fall(queried((10, True), (40, True))) == Median(10, 40)  # half have fallen by then
 
 
 def test_where_fewer_than_half_fall_the_median_is_beyond() -> None:
     records = queried((10, True), (100, False), (100, False))
-    assert queries_to_fall(records, BALL) == Median(None, 100)
-    assert str(queries_to_fall(records, BALL)) == "> 100"
-    assert queries_to_fall(queried((100, False)), BALL) == Median(None, 100)
-    assert queries_to_fall(queried((0, True), (0, False)), BALL) is None  # nothing was asked
-    assert queries_to_fall([record(0, **WRONG)], BALL) is None
+    assert to_fall(records) == Median(None, 100)
+    assert str(to_fall(records)) == "> 100"
+    assert to_fall(queried((100, False))) == Median(None, 100)
+    assert to_fall(queried((0, True), (0, False))) is None  # nothing was asked
+    assert to_fall([record(0, **WRONG)]) is None
 
 
 def test_the_ratio_of_medians_is_exact_or_a_bound() -> None:
@@ -338,7 +331,7 @@ def test_the_median_of_any_even_number_is_where_half_have_fallen() -> None:
     """Kaplan and Meier's product of fractions does not come to a half by itself."""
     for n in range(2, 60, 2):
         facts = [record(i, queries=i + 1, **(FELL if i < n / 2 else {})) for i in range(n)]
-        found = queries_to_fall(facts, BALL)
+        found = to_fall(facts)
         assert found is not None
         assert found.value == n / 2, n
 

@@ -24,7 +24,8 @@ def perturbed(image: Images, queries: int) -> Images:
     stripes = rng.choice([-EPS, EPS], (queries // 2, 3, 1, 32))
     noise = rng.choice([-EPS, EPS], (queries - queries // 2, 3, 32, 32))
     moved = [image + step for step in (*stripes, *noise)]
-    return np.clip(np.stack(moved), 0, 1).astype(np.float32)
+    clipped: Images = np.clip(np.stack(moved), 0, 1).astype(np.float32)
+    return clipped
 
 
 def test_queries_around_one_picture_are_near(photos: Images) -> None:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
-
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
 
 from antiadv import AntiAdversary
+from antiadv.core.defence import Stages
 from antiadv.core.errors import BadInput
 from antiadv.serving.source import Source
 from antiadv.serving.torch_backend import TorchBackend
@@ -20,18 +17,12 @@ CPU = torch.device("cpu")
 X = pictures(6)
 
 
-class Parts(NamedTuple):
-    first: nn.Module
-    goes_on: Callable[[Tensor], Tensor]
-    second: nn.Module
-
-
 class Gated(AntiAdversary):
     """The layer for images whose first pixel is above a half."""
 
-    def stages(self) -> Parts:
+    def stages(self) -> Stages:
         median = self.base(torch.from_numpy(X))[:, 0].detach().median()
-        return Parts(self.base, lambda s: s[:, 0] > median, AntiAdversary(self.base, self.steps, self.step_size))
+        return Stages(self.base, lambda s: s[:, 0] > median, AntiAdversary(self.base, self.steps, self.step_size))
 
 
 def test_answers_and_facts_are_those_of_the_module() -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any  # what a JSON file holds
 
 from antiadv import attacks
+from benchmarks.defaults import JOBS as DEFAULTS
+from benchmarks.defaults import POINTS
 from benchmarks.speed.files import stored
 from benchmarks.speed.jobs import RACES, ROBUST
 from benchmarks.speed.verdict import met
@@ -27,7 +29,9 @@ def page(root: Path) -> str:
     races = [facts for facts in found if facts["kind"] not in ALONE]
     ceilings = [ceiling_section(facts) for facts in found if facts["kind"] == "ceiling"]
     overheads = [overhead_section(facts) for facts in found if facts["kind"] == "overhead"]
+    defaults = [json.loads(path.read_text()) for path in sorted(folder.glob("defaults-*.json"))]
     sections = [
+        "\n".join(["## Without any option\n", defaults_section(defaults)]),
         race_section("On a GPU", "cuda", races),
         race_section("On a CPU", "cpu", races),
         "\n".join(["## How much faster a CPU could be\n", *(ceilings or not_run_yet(["ceiling"]))]),
@@ -41,7 +45,7 @@ def page(root: Path) -> str:
         summary=targets_met(found, latency) + fewer_queries(found, due),
         fastest=fastest_table(races),
         sections="\n".join(sections),
-        commands="\n".join(commands(found, latency)) or "None is stored.",
+        commands="\n".join(commands([*found, *defaults], latency)) or "None is stored.",
     )
 
 
@@ -108,6 +112,37 @@ def fewer_queries(found: Sequence[Facts], due: Mapping[str, int | None]) -> str:
         return ""
     items = (f"- `{job}`: {due[job]:,} asked, {max(queries):,} run\n" for job, queries in short.items())
     return "\nThese were run with fewer queries than their target asks for:\n\n" + "".join(items)
+
+
+# ---------------------------------------------------------------- the defaults
+
+
+def defaults_section(found: Sequence[Facts]) -> str:
+    """Return what a user gets who sets nothing, timed from the start of a process to its end."""
+    missing = [name for name in DEFAULTS if name not in {facts["job"] for facts in found}]
+    rows = [row for facts in found for row in defaults_rows(facts)]
+    text = [render_wrapped("benchmarks_defaults", points=f"{POINTS:g}"), table(rows)] if rows else []
+    return "\n".join([*text, *not_run_yet([f"defaults: {name}" for name in missing])])
+
+
+def defaults_rows(facts: Facts) -> Iterable[dict[str, str]]:
+    """Yield a row for the first and the second process."""
+    other = facts["runs"].get("theirs", {})
+    for run, row in facts["verdict"].items():
+        ours = facts["runs"][run]
+        yield {
+            "job": f"`{facts['job']}`",
+            "on": facts["device"],
+            "network": raced_network(facts) + (f" with `{facts['layer']}`" if facts["layer"] else ""),
+            "ours": f"`{facts['attack']}`",
+            "process": run,
+            "images": f"{facts['samples']:,}",
+            "times faster": f"{row['times_faster']:.2f}",
+            "target": f"{facts['targets'][run]:g}",
+            "standing, ours / theirs": f"{ours['standing']} / {other['standing']}",
+            "seconds, ours / theirs": f"{ours['seconds']:.1f} / {other['seconds']:.1f}",
+            "target met": yes_or_no(row["met"]),
+        }
 
 
 # ---------------------------------------------------------------- races

@@ -2,7 +2,7 @@
 
 Commands import torch and the library when they run, so that help and version are quick.
 
-antiadv demo | check | attack | evaluate | report | reproduce | verdict | serve | theory | train | export | data import | list
+The table VERBS lists them.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from antiadv.cli import (
     start,
     theory,
     train,
+    tune,
     verdict,
 )
 from antiadv.cli.start import ENDED, STOPPED
@@ -60,6 +61,7 @@ VERBS = {
     "reproduce": reproduce,
     "verdict": verdict,
     "serve": serve,
+    "tune": tune,
     "theory": theory,
     "train": train,
     "export": export,

@@ -41,6 +41,7 @@ def command(
     precision: options.Precision = options.AUTO,
     compiled: options.Compiled = options.AUTO,
     device: options.Device = None,
+    authorised: options.Authorised = False,
     json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
@@ -54,6 +55,7 @@ def command(
     from antiadv.evaluation.resources import find_device
     from antiadv.reporting.flags import narrow_range
 
+    model = options.authorised(model, authorised)
     place = find_device(device)
     net = defences.wrap(defence, models.load(model).to(place))
     chosen = attacks.parse(attack)

@@ -27,6 +27,7 @@ def command(
     runner: options.Runner = "local",
     store: options.StoreFolder = Path("results"),
     device: options.Device = None,
+    authorised: options.Authorised = False,
     keep_images: Annotated[bool, typer.Option("--keep-images", help="Also store the attacked images.")] = False,
     json: options.Json = False,
     debug: options.Debug = False,
@@ -39,6 +40,7 @@ def command(
     from antiadv.reporting import report_of
     from antiadv.reporting.rows import bare_cell, rows
 
+    model = options.authorised(model, authorised)
     parse_runner(runner)  # its errors come first
     resources, facts = Resources(device, compiled=options.compiled(compiled)), Store(store)
     options.check_here(resources, precision, runner)
@@ -53,4 +55,6 @@ def command(
     if json:
         show.print_json({"store": str(store), **made.json()})
     else:
-        show.print_rows(made.rows, [*made.sentences, f"Results are in {facts.folder(cell)}"])
+        sent = getattr(resources.model(model), "sent", None)
+        cost = [] if sent is None else [f"This run sent {sent:,} images to the endpoint, checks and repeats included."]
+        show.print_rows(made.rows, [*made.sentences, *cost, f"Results are in {facts.folder(cell)}"])

@@ -25,7 +25,13 @@ LOOKS = 10
 DATA = Path("~/.antiadv/data")
 
 Model = Annotated[
-    str, typer.Option("--model", help="Network: compact:trades, wrn28-10:mart,path=FILE, or my.module:make.")
+    str,
+    typer.Option(
+        "--model", help="Network: compact:trades, wrn28-10:mart,path=FILE, my.module:make, or http://ADDRESS."
+    ),
+]
+Authorised = Annotated[
+    bool, typer.Option("--authorised", help="The owner of the endpoint on another machine permits this attack.")
 ]
 Defence = Annotated[
     str, typer.Option("--defence", help="Defence, such as anti_adversary:steps=2; none: the bare network.")
@@ -111,3 +117,8 @@ def check_here(resources: Resources, precision: str, runner: str) -> None:
     """Refuse a precision that this machine does not support. The workers of a Ray cluster check their own."""
     if precision != AUTO and runner.partition(":")[0] != "ray":
         resources.engine(precision)
+
+
+def authorised(model: str, said: bool) -> str:
+    """The model with what the user said about its owner's permission. It is no part of a name that is stored."""
+    return f"{model},authorised=true" if said and model.startswith(("http:", "https:")) else model

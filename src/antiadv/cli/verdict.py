@@ -1,4 +1,4 @@
-"""`antiadv verdict`: judge a defence on a model, in one command and a few minutes."""
+"""`antiadv verdict`: judge a defence on a model, in one command and about a minute."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from antiadv.core.threat import Threat
     from antiadv.data import Dataset
     from antiadv.evaluation import Cell, Resources, Store
+    from antiadv.models.remote import Remote
+    from antiadv.reporting.endpoint import EndpointVerdict
     from antiadv.reporting.flags import Flag
     from antiadv.reporting.rows import Row
     from antiadv.reporting.trial import Verdict
@@ -44,27 +46,39 @@ def command(
     compiled: options.Compiled = options.AUTO,
     store: options.StoreFolder = Path("store/verdict"),
     device: options.Device = None,
+    authorised: options.Authorised = False,
     json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Attack a model, bare and with a defence, at three levels of access. Show gains, warning signs and the verdict."""
+    """Attack a model, bare and with a defence, at four levels of access. Show gains, warning signs and the verdict.
+
+    An endpoint (http://ADDRESS) is attacked as it is, through its scores and its labels.
+    """
+    from antiadv import models
     from antiadv.core.threat import Access, parse_threat
     from antiadv.evaluation import Resources, Store, evaluate, make_cell
     from antiadv.evaluation.cell import parse_samples
+    from antiadv.reporting.endpoint import judge_endpoint
     from antiadv.reporting.trial import Trial, check_minutes, run_trial
 
     check_minutes(minutes)
+    model, remote = options.authorised(model, authorised), models.is_remote(model)
     resources, facts = Resources(device, compiled=options.compiled(compiled)), Store(store)
     dataset = resources.data(data)
     asked = dataset.ids[:FEW] if samples is None else parse_samples(samples)
-    defended = _defended(resources, model, defence)
+    defended = None if remote else _defended(resources, model, defence)
     limits = parse_threat(threat, Access.SCORES)
     if limits.targeted:
         raise BadInput("a verdict is on untargeted attacks; leave targeted out, or use antiadv.attack instead.")
     make = partial(
         make_cell, model=model, samples=asked, data=data, seed=seed, precision=precision, resources=resources
     )
-    cells = _cells(make, defence, defended, limits)
+    net = resources.model(model)
+    cells = (
+        _endpoint_cells(make, cast("Remote", net), limits)
+        if defended is None
+        else _cells(make, defence, defended, limits)
+    )
     done = set.intersection(*(facts.done(cell) for cell in cells))
     stored = next((n for n, i in enumerate(asked) if i not in done), len(asked))
     # Runs no attack: it checks that the network still predicts as it did when these were stored.
@@ -75,15 +89,20 @@ def command(
         def run(ids: Sequence[int]) -> None:
             evaluate(_with(cells, ids), facts, shard=len(ids), batch=batch, resources=resources, progress=tell)
 
-        trial = Trial(resources.model(model), defended, images, run, partial(_rows, cells, facts))
-        found = run_trial(trial, asked, minutes, _silent if json else _warn, stored, batch)
+        read = partial(_rows, cells, facts)
+        found: Verdict | EndpointVerdict
+        if defended is None:
+            found = judge_endpoint(run, read, cast("Remote", net), asked, minutes, stored)
+        else:
+            trial = Trial(net, defended, images, run, read)
+            found = run_trial(trial, asked, minutes, _silent if json else _warn, stored, batch)
     if json:
         show.print_json({"store": str(store), **found.json()})
     else:
         _print(found, store, len(asked), len(dataset))
 
 
-def _print(found: Verdict, store: Path, asked: int, total: int) -> None:
+def _print(found: Verdict | EndpointVerdict, store: Path, asked: int, total: int) -> None:
     todo = "name more --samples to add to them"
     if found.samples == total:
         todo = "these are all the samples there are"
@@ -120,6 +139,14 @@ def _cells(make: Callable[..., Cell], defence: str, defended: Defence, limits: T
         for attack, threat in battery(limits.ball, defended, limits.queries)
         for side in (defences.BARE, defence)
     ]
+
+
+def _endpoint_cells(make: Callable[..., Cell], net: Remote, limits: Threat) -> list[Cell]:
+    """The cells of an endpoint: attacks on scores, where it gives them, and on labels."""
+    from antiadv.reporting.endpoint import endpoint_battery
+
+    battery = endpoint_battery(limits.ball, net.grants, limits.queries)
+    return [make(attack=attack, threat=threat) for attack, threat in battery]
 
 
 def _images(dataset: Dataset, device: torch.device, ids: Sequence[int]) -> tuple[Tensor, Tensor]:

@@ -16,9 +16,10 @@ from __future__ import annotations
 import math
 from typing import Protocol, runtime_checkable
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from antiadv.core.ball import Ball
+from antiadv.core.defence import base_of
 from antiadv.core.draws import Draws
 from antiadv.core.errors import AccessDenied, BadInput
 from antiadv.core.oracle import Oracle
@@ -72,6 +73,16 @@ def check_kind(attack: Attack) -> None:
     if isinstance(attack, type) or not isinstance(attack, Attack):
         raise BadInput(
             f"an attack is a value such as PGD(), or a text such as pgd; found {attack!r}. Give one of these."
+        )
+
+
+def check_granted(model: nn.Module, threat: Threat) -> None:
+    """Refuse a threat with more access than the model gives. An endpoint says what it gives (`grants`)."""
+    granted = getattr(base_of(model), "grants", None)
+    if isinstance(granted, Access) and threat.access > granted:
+        raise AccessDenied(
+            f"the threat grants {threat.access}; the endpoint gives {granted}. Choose an attack that needs no more, "
+            f"such as {'rays' if granted == Access.LABELS else 'square'}."
         )
 
 

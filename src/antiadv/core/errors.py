@@ -10,6 +10,7 @@
     ├── StoreUnwritable   the disk is full, or the folder cannot be written
     ├── MissingExtra      an optional dependency is not installed; names the extra
     ├── Unfinished        some shards of an evaluation could not be done; names them, the others are stored
+    ├── EndpointFailed    a classifier behind an address did not answer, or not as it should
     └── Interrupted       the classifier failed in the middle of an attack; holds what was found before
 
 A message has three parts: what was asked, what was found, what to do.
@@ -60,6 +61,10 @@ class MissingExtra(AntiadvError, ImportError):
 
 class Unfinished(AntiadvError):
     """Some shards could not be done; all others are stored."""
+
+
+class EndpointFailed(AntiadvError):
+    """A classifier behind an address (`antiadv.Remote`) refused, did not answer, or gave an answer of no use."""
 
 
 class Interrupted(AntiadvError):

@@ -59,6 +59,7 @@ class Ledger:
 
     def __init__(self, samples: int, budget: int | None = None, above: tuple[Ledger, Tensor] | None = None) -> None:
         self.budget, self._above = budget, above
+        self.repeats = 0  # images of all samples that were charged because they were sent again (`wire.py`)
         self.queries = torch.zeros(samples, dtype=torch.int64)
         self.gradients = torch.zeros(samples, dtype=torch.int64)
         self.checks = torch.zeros(samples, dtype=torch.int64)

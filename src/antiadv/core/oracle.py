@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Self
 
 import torch
@@ -39,11 +39,12 @@ from antiadv.core.confirm import Confirmation
 from antiadv.core.deprecated import renamed_method
 from antiadv.core.draws import Draws
 from antiadv.core.engine import Eager, Engine
-from antiadv.core.errors import AccessDenied
+from antiadv.core.errors import AccessDenied, BudgetSpent, EndpointFailed
 from antiadv.core.held import Search, hold
 from antiadv.core.ledger import Ledger
 from antiadv.core.losses import Loss, margin, negated, weighted
 from antiadv.core.threat import Access, Threat
+from antiadv.core.wire import sending
 
 UNLIMITED = 2**62  # queries
 NO_LABEL = -1  # the label of scores with NaN or infinity
@@ -228,7 +229,14 @@ class Oracle:
         draws = self._charge(z, need)
         if len(z) == 0:
             return _nothing(z)
-        s = self._engine.scores(self._model, z, **draws)
+        each = self._per_sample(z)
+
+        def again(places: Sequence[int]) -> None:
+            self._ledger.charge(self._rows[torch.tensor(places) // each], 1)
+            self._ledger.repeats += len(places)
+
+        with sending(again, len(z)):
+            s = self._engine.scores(self._model, z, **draws)
         self._note(s)
         self._seen()
         return s
@@ -238,7 +246,15 @@ class Oracle:
         self._need(need)
         each = self._per_sample(z)
         spent = self._ledger.queries[self._rows] if self.randomised else None
-        self._ledger.charge(self._rows, each, gradient=need == Access.GRADIENTS)
+        try:
+            self._ledger.charge(self._rows, each, gradient=need == Access.GRADIENTS)
+        except BudgetSpent as error:
+            if not self._ledger.repeats:
+                raise
+            raise EndpointFailed(
+                f"the endpoint did not answer at once, and {self._ledger.repeats} repeats took the queries that the "
+                "next step needs. Give a larger budget, or charge=answered if its owner does not count them."
+            ) from error
         if spent is None:
             return {}
         sent = (spent + each * _occurrence(self._rows)).repeat_interleave(each) + torch.arange(each).repeat(len(self))

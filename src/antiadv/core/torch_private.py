@@ -1,4 +1,4 @@
-"""Private parts of torch that this library uses, all in one place. Tested with torch 2.11 to 2.13.
+"""Private parts of torch that this library uses, all in one place. Tested with torch 2.11 to 2.15.
 
 A new version of torch may change any of these without notice. What is used, and by which module:
 

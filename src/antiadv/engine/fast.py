@@ -34,6 +34,7 @@ from antiadv.engine.meter import Passes, aside, bill, metered
 from antiadv.engine.optimise import Copies, gains
 from antiadv.engine.precision import check_precision
 from antiadv.engine.switches import ALONE, switched, switched_for_compiled
+from antiadv.models.remote import Remote
 
 # Images in one pass, if nobody says how many. On a CPU 64 to 128 are the fastest: with 256 a gradient takes 6 % longer
 # (compact:trades). On a GPU more are faster: on an H200 1,024 images take as long as 600 in passes of 512.
@@ -110,12 +111,24 @@ class Fast:
 
     def judge(self, model: nn.Module) -> Fast:
         """An engine in float32 without copies of the network; this engine, if it is one for this model."""
+        self._check_remote(model)
         fixed = not self.compiled and self._background is None
         if self.precision == "float32" and fixed and (self.plain or not gains(base_of(model), "float32")):
             return self
         if self._judge is None:
             self._judge = Fast(self.batch, "float32", self.least, plain=True)
         return self._judge
+
+    def _check_remote(self, model: nn.Module) -> bool:
+        """Whether an endpoint answers. It has no other precision, and its code is not here."""
+        if not isinstance(base_of(model), Remote):
+            return False
+        if self.compiled or self.precision != "float32":
+            raise BadInput(
+                f"an endpoint is asked in float32 and cannot be compiled; found precision {self.precision}"
+                f"{', compiled' * self.compiled}. Leave these options out."
+            )
+        return True
 
     def scores(self, model: nn.Module, z: Tensor, *, draws: Draws | None = None) -> Tensor:
         def run(model: nn.Module, z: Tensor, *keys: Tensor) -> tuple[Tensor, ...]:
@@ -200,7 +213,8 @@ class Fast:
 
     def _part(self, model: nn.Module, kind: Kind, run: Run, part: Sequence[Tensor]) -> tuple[Tensor, ...]:
         n, device = len(part[0]), part[0].device
-        captures = device.type == "cuda"
+        remote = self._check_remote(model)
+        captures = device.type == "cuda" and not remote  # a capture would ask more than was charged
         if n == 0 or not (captures or self.compiled):
             with self._settings(device):
                 answers = run(self._copy(model, run, part) if n else model, *part)

@@ -39,6 +39,7 @@ class Receipt:
     checks                images that the judge was asked about during the search
     compiled              whether the network was compiled
     judge_queries         images that the judge sent to the classifier, `checks` included; None in old receipts
+    sent                  for an endpoint: images that went over the wire, the judge's and repeats included; else None
     """
 
     seconds: float
@@ -52,6 +53,7 @@ class Receipt:
     checks: int = 0
     compiled: bool = False
     judge_queries: int | None = None
+    sent: int | None = None
 
     def json(self) -> dict[str, Any]:
         return asdict(self)

@@ -97,6 +97,7 @@ class Cell:
         words += ["--seed", str(self.seed)] if self.seed else []
         words += ["--precision", self.precision]  # the default depends on the device
         words += ["--looks", str(self.looks)] if self.own_looks else []
+        words += ["--authorised"] if models.is_elsewhere(self.model) else []
         return shlex.join(["antiadv", "evaluate", *words])
 
 

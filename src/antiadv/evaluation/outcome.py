@@ -12,7 +12,7 @@ from antiadv import attacks
 from antiadv.core.attack import Attack, check_attack, check_kind, least_queries, never_ran
 from antiadv.core.ball import Ball
 from antiadv.core.engine import Engine
-from antiadv.core.errors import AntiadvError, BadInput, Interrupted
+from antiadv.core.errors import AntiadvError, BadInput, EndpointFailed, Interrupted
 from antiadv.core.held import holding
 from antiadv.core.ledger import Ledger
 from antiadv.core.threat import Access, Threat
@@ -52,6 +52,11 @@ class Outcome:
     def judge_queries(self) -> int:
         """How many images the judge sent to the model, in addition to the queries of the attack."""
         return self.receipt.judge_queries or 0
+
+    @property
+    def sent(self) -> int | None:
+        """For an endpoint: how many images went over the wire, the judge's and repeats included; else None."""
+        return self.receipt.sent
 
     @property
     def not_attacked(self) -> Tensor:
@@ -149,9 +154,9 @@ class _Run:
         with holding() as held, tallied() as meters:
             try:
                 return self._outcome(Remembered(self.attack, held))
-            except AntiadvError:
-                raise
             except Exception as error:
+                if isinstance(error, AntiadvError) and not isinstance(error, EndpointFailed):
+                    raise
                 images = held.images(self.x.detach().clamp(0, 1))
                 outcome = _broken_so_far(lambda: self._outcome(Kept(self.attack, images)), held.ledgers, meters)
                 known = set() if outcome is None else {r.sample for r in outcome.records}

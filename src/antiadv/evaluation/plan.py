@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Set
 
 from antiadv import attacks, defences
 from antiadv.core import spec
-from antiadv.core.attack import Attack, check_kind
+from antiadv.core.attack import Attack, check_granted, check_kind
 from antiadv.core.bounds import RECORDS
 from antiadv.core.defence import Randomised
 from antiadv.core.deprecated import renamed
@@ -69,6 +69,7 @@ def make_cell(
     check_whole(seed=seed)
     defence = defence if defence == defences.BARE else spec.read(defence, defences.DEFENCES, "defence").text()
     defended = resources.defended(model, defence)
+    check_granted(defended, threat)
     randomised = isinstance(defended, Randomised)
     weights, attack_text = resources.weights(model), normal_attack(attack)
     precision = resolve_precision(precision, attack, defended, threat.ball, resources.device)

@@ -7,10 +7,12 @@ import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
 
+from antiadv import models
 from antiadv.core.deprecated import renamed
-from antiadv.core.errors import StoreUnwritable
+from antiadv.core.errors import BadInput, StoreUnwritable
 from antiadv.evaluation.cell import Cell, Job
 from antiadv.evaluation.freshness import check_fresh
+from antiadv.evaluation.journals import Journals
 from antiadv.evaluation.plan import make_cell, plan
 from antiadv.evaluation.progress import Count, Progress
 from antiadv.evaluation.resources import Resources
@@ -57,19 +59,21 @@ def evaluate(
     store = store if isinstance(store, Store) else Store(store)
     resources = Resources() if resources is None else resources
     cells = [cells] if isinstance(cells, Cell) else list(cells)
+    _check_runner(cells, run_jobs)
     jobs = plan(cells, store.done, default_shard(runner, resources) if shard is None else shard)
     if keep_images:
         _warn_of_missing_images(cells, store)
     _prepare(cells, jobs, store, resources)
-    count, failures = Count(jobs, progress), list[Failure]()
-    work = Work(resources, batch, keep_images, None if progress is None else count.queried)
-    with contextlib.closing(_closable(run_jobs(work, jobs))) as results:
+    count, failures, journals = Count(jobs, progress), list[Failure](), Journals(store)
+    work = Work(resources, batch, keep_images, None if progress is None else count.queried, journals)
+    with contextlib.closing(journals), contextlib.closing(_closable(run_jobs(work, jobs))) as results:
         for done in results:
             if isinstance(done, Failure):
                 failures.append(done)
                 count.failed(done)
             else:
                 store.append(done.job.cell, done.records, done.receipt, done.images if keep_images else None)
+                journals.settle()
                 count.finished(done)
     if failures:
         raise unfinished(failures, len(jobs))
@@ -78,6 +82,15 @@ def evaluate(
 def default_shard(runner: Runner | str, resources: Resources) -> int:
     """Large enough for a GPU in this process; else small, so that there is work for several workers."""
     return SHARD_ON_GPU if runner == "local" and resources.device.type == "cuda" else SHARD
+
+
+def _check_runner(cells: list[Cell], run_jobs: Runner) -> None:
+    """Refuse to ask an endpoint from several processes: its rate and its journal belong to one."""
+    if run_jobs is not map and any(models.is_remote(cell.model) for cell in cells):
+        raise BadInput(
+            "an endpoint is asked from one process; found another runner. Use --runner local, and more connections: "
+            "http://HOST/PATH,connections=8."
+        )
 
 
 def _prepare(cells: list[Cell], jobs: list[Job], store: Store, resources: Resources) -> None:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from antiadv import attacks
-from antiadv.core.attack import Attack, check_attack
+from antiadv.core.attack import Attack, check_attack, check_granted
 from antiadv.core.confirm import samples_to_rerun
 from antiadv.core.defence import base_of, check_dice
 from antiadv.core.draws import Draws
@@ -45,6 +45,7 @@ from antiadv.engine.meter import Meter, aside
 from antiadv.evaluation.cell import LOOKS, Job, Receipt, Record
 from antiadv.evaluation.judge import Predictions, check_looks, predict_repeated, records, tidy
 from antiadv.evaluation.resources import Resources
+from antiadv.models.remote import Remote
 
 Watch = Callable[[Ledger], None]
 
@@ -84,6 +85,8 @@ def attack_and_judge(
     engine = Eager() if engine is None else engine
     judge = engine.judge(model)
     x, y, ids = x.detach().clamp(0, 1), y.to(x.device, torch.int64, copy=True), ids.to(x.device)
+    endpoint = base if isinstance(base := base_of(model), Remote) else None
+    sent_before = 0 if endpoint is None else endpoint.sent
     with Meter(base_of(model)) as meter:
         batch = _Batch(model, attack, threat, x, y, ids, Draws.of(seed, ids), looks)
         judged, ledger = batch.judged, Ledger(len(x), threat.queries)
@@ -110,7 +113,8 @@ def attack_and_judge(
         facts = records(ids.tolist(), y, x, z, clean, attacked, threat.ball, ledger)
     checks = int(ledger.checks.sum())
     cost = {"agreement": agreement, "again": again, "checks": checks, "judge_queries": batch.judge_queries + checks}
-    return z, facts, meter.receipt(x.device, **cost, compiled=getattr(engine, "compiled", False))
+    sent = None if endpoint is None else endpoint.sent - sent_before
+    return z, facts, meter.receipt(x.device, **cost, sent=sent, compiled=getattr(engine, "compiled", False))
 
 
 def _check_arguments(
@@ -121,6 +125,7 @@ def _check_arguments(
     check_images(x)
     check_labels(y, x)
     check_attack(attack, threat)
+    check_granted(model, threat)
     check_looks(looks)
     check_whole(seed=seed)
     if not is_whole(ids, y.shape):

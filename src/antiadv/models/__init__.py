@@ -4,6 +4,7 @@
     load("wrn28-10:mart,path=FILE")      the weights that the authors published
     load("my.module:make_net")           your own: a function without arguments that returns an nn.Module
     load("onnx:net.onnx")                other files: ONNX, TorchScript, a folder of Hugging Face (`wrap.py`)
+    load("http://127.0.0.1:8000/v2/models/net")        a classifier behind an address (`remote.py`)
     build("preact18:width=16")           an untrained network
     digest(network)                      its identity, a sha256
     canonical(text), label(text)         its name in cells, without the path of its file, and its name in reports
@@ -18,6 +19,7 @@ import inspect
 import re
 import typing
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import torch
 from torch import nn
@@ -25,10 +27,11 @@ from torch import nn
 from antiadv.core import spec
 from antiadv.core.errors import AntiadvError, BadInput, BadSpec
 from antiadv.core.imports import current_directory_importable
-from antiadv.models import loaders
+from antiadv.models import loaders, remote
 from antiadv.models import wrap as wrapping
 from antiadv.models.card import Accuracy, Card
 from antiadv.models.checkpoints import digest
+from antiadv.models.connection import is_this_machine
 from antiadv.models.loaders import ARCHITECTURES, build, find_cards
 from antiadv.models.preprocess import Normalise
 
@@ -43,9 +46,11 @@ __all__ = [
     "cards",
     "catalogue",
     "digest",
+    "is_elsewhere",
     "is_file",
     "is_known",
     "is_registered",
+    "is_remote",
     "label",
     "load",
 ]
@@ -61,6 +66,8 @@ MODELS: spec.Registry = {
     "onnx": wrapping.onnx,
     "torchscript": wrapping.torchscript,
     "huggingface": wrapping.huggingface,
+    "http": remote.http,
+    "https": remote.https,
 }
 
 FILES = ("file", "onnx", "torchscript", "huggingface")  # names that mean nothing without the path of a file
@@ -77,13 +84,15 @@ def load(text: str) -> nn.Module:
 def canonical(text: str) -> str:
     """Return the normal form of a spec, without the path of its file. Cells are named and keyed by it.
 
-    A name that is not registered, such as an import path, is its own normal form.
+    For an address it is without the options that change no answer, such as its rate. A name that is not registered,
+    such as an import path, is its own normal form.
     """
     if not is_registered(text):
         return text.strip()
     read = spec.read(text, MODELS, "model")
-    rest = read.text(leave_out=("path", "variant")).removeprefix(read.name).removeprefix(":")
-    options = [str(read.options[key]) for key in ("variant",) if key in read.options] + [rest] * bool(rest)
+    hidden = remote.HOW if is_remote(text) else ("path",)
+    rest = read.text(leave_out=("variant", "url", *hidden)).removeprefix(read.name).removeprefix(":")
+    options = [spec.show(read.options[key]) for key in ("variant", "url") if key in read.options] + [rest] * bool(rest)
     return read.name + (":" + ",".join(options) if options else "")
 
 
@@ -95,6 +104,19 @@ def is_registered(text: str) -> bool:
 def is_file(text: str) -> bool:
     """Return whether the text names a network by its file alone, such as `file:` and `onnx:`."""
     return text.partition(":")[0].strip() in FILES
+
+
+def is_remote(text: str) -> bool:
+    """Return whether the text is an address."""
+    return text.partition(":")[0].strip() in ("http", "https")
+
+
+def is_elsewhere(text: str) -> bool:
+    """Return whether the text is an address on another machine, which only its owner may permit to attack."""
+    if not is_remote(text):
+        return False
+    read = spec.read(text, MODELS, "model")
+    return not is_this_machine(urlsplit(f"{read.name}:{read.options['url']}").hostname or "")
 
 
 def is_known(text: str) -> bool:
@@ -134,6 +156,7 @@ def catalogue() -> list[dict[str, str]]:
         known = spec.parameters(loader)
         variants = typing.get_args(known["variant"].annotation) if "variant" in known else ()
         names = [f"{name}:{variant},path=FILE" for variant in variants] or [f"{name}:path=FILE"] * ("path" in known)
+        names = [f"{name}://127.0.0.1:8000/v2/models/NAME"] if "url" in known else names
         about = (inspect.getdoc(loader) or "").partition("\n")[0]
         lines += [{"name": text, "clean": "", "pgd-20": "", "about": about} for text in names]
     return lines

@@ -8,10 +8,9 @@
     guessing(records)        whether the clean accuracy is no better than guessing
     paired(a, b)             b's accuracy minus a's on the samples both have, with Newcombe's 95 % interval and exact
                              McNemar's p; near 5 % the two may disagree, because they are computed differently
-    worst_case(a, b, …)      standing in every one of several cells
     median_queries           over the samples that were correct and were fooled
-    queries_to_fall          Kaplan and Meier's median: a sample that stood is censored at the queries spent on it
-    query_ratio(a, b)        b's such median over a's on the samples correct in both, or a bound on it
+    query_ratio(a, b)        b's median queries over a's on the samples correct in both, or a bound on it; Kaplan and
+                             Meier's median: a sample that stood is censored at the queries spent on it
     soonest_ratio            the same for several attacks at once
     calibration              expected calibration error (15 equal bins), log-loss, mean confidence, on clean images
 
@@ -141,15 +140,6 @@ def guessing(records: Sequence[Record]) -> bool:
     return guesses(sum(map(right, records)), len(records), last + 1)
 
 
-def worst_case(cells: Sequence[Sequence[Record]], ball: Ball) -> Share:
-    """The share of samples that stand in every one of these cells, over the samples that all of them have."""
-    if not cells:
-        raise BadInput("there are no cells to take the worst of; name at least one.")
-    stand = [{r.sample: standing(r, ball) for r in records} for records in cells]
-    common = set.intersection(*(set(s) for s in stand))
-    return share(sum(all(s[i] for s in stand) for i in common), len(common))
-
-
 def share(count: int, n: int) -> Share:
     if n == 0:
         raise BadInput("there are no records to measure; evaluate the cell first.")
@@ -235,15 +225,6 @@ class Ratio:
         return f"{Context(prec=2, rounding=rounding).create_decimal(repr(float(self.value))).normalize():f}"
 
 
-def queries_to_fall(records: Sequence[Record], ball: Ball) -> Median | None:
-    """The median number of queries it takes to fool a correct sample; None if no query was made.
-
-    Samples that stood are censored at the queries spent on them (Kaplan and Meier). The median is the smallest count
-    by which at least half would have fallen.
-    """
-    return _median(list(soonest([records], ball).values()))
-
-
 Spent = tuple[int, bool]  # queries, and whether the sample still stands after them
 
 
@@ -266,6 +247,7 @@ def soonest(cells: Sequence[Sequence[Record]], ball: Ball) -> dict[int, Spent]:
 
 
 def _median(asked: Sequence[Spent]) -> Median | None:
+    """The smallest count by which at least half would have fallen (Kaplan and Meier); None if no query was made."""
     from scipy.stats import CensoredData, ecdf
 
     most = max((q for q, _ in asked), default=0)

@@ -9,10 +9,8 @@ Only the gradient with respect to the images is ever needed. It is linear in wha
     adaptive pool   A·x·Bᵀ with constant matrices A and B, so its gradient is Aᵀ·g·B
     ReLU            g·[x > 0]
 
-Two of them are forms that ONNX Runtime runs faster on a CPU. `benchmarks/export_latency.py` has the defended network
-behind them. Processor time of one thread, 8 images of compact:trades, in forwards of the bare network divided by 2K + 1: transposed
-convolutions everywhere and `where` for ReLU 1.32; turned weights 1.18; g·[x > 0] 1.17; norms folded as well 1.16. Each
-strided convolution as four small ones with a pixel shuffle: 1.29, so these stay transposed.
+Two of them are forms that ONNX Runtime runs faster on a CPU: a convolution with turned weights in place of a transposed
+one (strided ones stay transposed), and g·[x > 0] for ReLU. `benchmarks/export_latency.py` measures the whole.
 """
 
 from __future__ import annotations

@@ -27,6 +27,7 @@ from antiadv.defences import BARE
 from antiadv.engine.fast import Fast
 from antiadv.evaluation.automatic import most_queries
 from antiadv.evaluation.cell import Job
+from antiadv.evaluation.journals import Journals
 from antiadv.evaluation.judge import predict_repeated
 from antiadv.evaluation.resources import Resources
 from antiadv.evaluation.shard import JUDGE, Result, run_shard
@@ -72,9 +73,12 @@ class Work:
     batch: int | None = None
     images: bool = False
     watch: Watch | None = None
+    journals: Journals | None = None
 
     def __call__(self, job: Job) -> Done:
         try:
+            if self.journals is not None:
+                self.journals.open(job.cell, self.resources)
             with torch.inference_mode(False):  # the caller may be in inference mode, which has no gradients
                 result = run_shard(job, self.resources, self._engine(job), self._watcher(job))
         except (Exception, SystemExit) as error:  # a network that calls sys.exit failed, and must not end the run
@@ -92,7 +96,7 @@ class Work:
         return self.resources.engine(cell.precision, self.batch, passes)
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "watch": None}
+        return {**self.__dict__, "watch": None, "journals": None}
 
     def _watcher(self, job: Job) -> Callable[[Ledger], None] | None:
         """Calls `watch` at most ten times a second, because adding up the queries takes time."""

@@ -22,6 +22,7 @@ from antiadv.evaluation.store.files import list_folder
 from antiadv.evaluation.store.probe_file import read_probe, write_probe
 from antiadv.evaluation.store.shard_file import SHARD, shard_files, write_shard
 
+ANSWERS = "answers.journal"
 _KEY = re.compile(r"[0-9a-f]{20}")
 
 
@@ -34,6 +35,10 @@ class Store:
 
     def folder(self, cell: Cell) -> Path:
         return self.root / cell.key
+
+    def answers(self, cell: Cell) -> Path:
+        """Where the answers of an endpoint are kept until their shard is stored."""
+        return self.folder(cell) / ANSWERS
 
     # ---------------------------------------------------------------- reading
 

@@ -1,0 +1,43 @@
+"""Journals of endpoints: what was answered is not asked again, if a run is killed in the middle of a shard.
+
+    journals = Journals(store)             opens nothing yet
+    journals.open(cell, resources)         before a shard: the endpoint reads and writes the cell's journal
+    journals.settle()                      after its records are stored: its answers are no longer needed
+    journals.close()                       at the end; the journal of an unfinished shard stays
+
+A network in this process has no journal, since asking it again costs nothing.
+"""
+
+from __future__ import annotations
+
+from antiadv.evaluation.cell import Cell
+from antiadv.evaluation.resources import Resources
+from antiadv.evaluation.store import Store
+from antiadv.models.journal import Journal
+from antiadv.models.remote import Remote
+
+
+class Journals:
+    """The journal of the shard that runs, if its network is an endpoint. Only for the local runner."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._open: tuple[Remote, Journal] | None = None
+
+    def open(self, cell: Cell, resources: Resources) -> None:
+        self.close()
+        endpoint = resources.model(cell.model)
+        if isinstance(endpoint, Remote):
+            endpoint.journal = Journal(self._store.answers(cell), cell.key)
+            self._open = endpoint, endpoint.journal
+
+    def settle(self) -> None:
+        if self._open is not None:
+            self._open[1].settle()
+        self.close()
+
+    def close(self) -> None:
+        if self._open is not None:
+            endpoint, journal = self._open
+            journal.close()
+            endpoint.journal, self._open = None, None
