@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from antiadv.models.remote import Remote
     from antiadv.models.wrap import wrap
     from antiadv.reporting import report
+    from antiadv.reporting.league import league
     from antiadv.reporting.trial import verdict
     from antiadv.reporting.tune import tune
     from antiadv.serving.export import export
@@ -48,6 +49,7 @@ __all__ = [
     "errors",
     "evaluate",
     "export",
+    "league",
     "make_cell",
     "models",
     "report",
@@ -76,6 +78,7 @@ _HOMES = {
     "attack": "antiadv.evaluation",
     "evaluate": "antiadv.evaluation",
     "export": "antiadv.serving.export",
+    "league": "antiadv.reporting.league",
     "make_cell": "antiadv.evaluation",
     "report": "antiadv.reporting",
     "tune": "antiadv.reporting.tune",

@@ -48,9 +48,11 @@ def _footnote(league: League, line: Line) -> str:
     return "; ".join([*told, *([label] if label else [])])
 
 
-def write_cards(league: League, folder: Path, data: str, eps: str) -> list[Path]:
-    """Write a JSON file for each line. Returns the paths."""
-    paths = []
+def write(league: League, folder: Path, data: str, eps: str) -> list[Path]:
+    """Write league.json and a card for each line. Returns the paths."""
+    paths = [folder / "league.json"]
+    with atomic_write(paths[0]) as part:
+        part.write_text(json.dumps(league.json(), indent=1) + "\n")
     for line in league.lines:
         path = folder / f"{re.sub(r'[^A-Za-z0-9]+', '-', f'{league.network}-{line.name}').strip('-')}.json"
         with atomic_write(path) as part:

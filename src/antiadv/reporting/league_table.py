@@ -229,7 +229,13 @@ class League:
         seen, place, median = line.traffic, self.place(line), line.queries()
         costs = [NOTHING] * 5
         if seen is not None:
-            costs = [str(seen.accuracy), f"{seen.error:.3f}", f"{seen.shift:.3f}", f"{line.passes:g}", f"{seen.time:.2g}"]
+            costs = [
+                str(seen.accuracy),
+                f"{seen.error:.3f}",
+                f"{seen.shift:.3f}",
+                f"{line.passes:g}",
+                f"{seen.time:.2g}",
+            ]
         return [
             line.name,
             *costs,
@@ -246,6 +252,16 @@ class League:
         if robust is None:
             return NOTHING
         return str(robust) if gain is None else f"{100 * robust.value:.1f}, {points(gain)}"
+
+    @property
+    def notes(self) -> list[str]:
+        """What was run, where the layer and the others lie, and who is left out."""
+        n = max((len(records) for line in self.lines for _, records in line.cells.values()), default=0)
+        ran = "; ".join(f"{column}: {attack}" for column, attack in self.columns.items())
+        out = [f"{name} is left out: {why}" for name, why in self.left_out.items()]
+        front = ", ".join(f"{line.name} ({line.passes:g})" for line in self.front())
+        chosen = f" Settings: {self.settings}." if self.settings else ""
+        return [f"At most {n} samples. {ran}.{chosen}", f"Pareto front of passes against scores: {front}.", *out]
 
     def json(self) -> dict[str, Any]:
         named = {"network": self.network, "settings": self.settings, "columns": dict(self.columns)}
