@@ -4,8 +4,9 @@
     collect(network, entrants, columns, cells, store, traffic)   →  League, from what is stored; nothing is run
 
 Clean traffic is measured first. Then samples are taken in rounds, as in a trial (`trial.py`): each round runs all
-columns for all entrants, the cheap columns first, so that every number rests on the same samples. Every number of an
-attack is an ordinary cell in the store, so the same call continues where it stopped.
+columns for all entrants, the cheap columns first, so that every number rests on the same samples. If the time is over
+within a round, the rest of its columns is left for the next call; the column of score attacks is always run. Every
+number of an attack is an ordinary cell in the store, so the same call continues where it stopped.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from antiadv.engine.precision import AUTO
 from antiadv.evaluation import Cell, Resources, Store, evaluate, make_cell
 from antiadv.evaluation.cell import parse_samples
 from antiadv.evaluation.progress import Progress
-from antiadv.reporting.league_entrants import KINDS, QUERIES, columns, entrants, kind_of, named
+from antiadv.reporting.league_entrants import KINDS, QUERIES, SCORES, columns, entrants, kind_of, named
 from antiadv.reporting.league_table import League, Line
 from antiadv.reporting.league_traffic import Traffic, measure
 from antiadv.reporting.trial import check_minutes, rounds
@@ -153,10 +154,14 @@ def _run(
     done = set.intersection(*(store.done(cell) for cell in cells.values()))
     stored = next((n for n, i in enumerate(asked) if i not in done), len(asked))
 
+    end = time.monotonic() + seconds
+
     def run(ids: Sequence[int]) -> None:
         part = range(ids[0], ids[-1] + 1) if ids else range(0)
-        some = [dataclasses.replace(cell, samples=part) for cell in cells.values()]
-        evaluate(some, store, shard=max(1, len(ids)), batch=batch, resources=resources, progress=progress)
+        for (_, column), cell in cells.items():
+            if column == SCORES or time.monotonic() < end:
+                some = dataclasses.replace(cell, samples=part)
+                evaluate([some], store, shard=max(1, len(ids)), batch=batch, resources=resources, progress=progress)
 
     run(asked[:stored])  # attacks nothing: it checks that the network still predicts as it did when these were stored
     rounds(asked[stored:], max(seconds, 1.0), run)

@@ -193,12 +193,13 @@ class League:
     def _deploy(self, chosen: Line, attack: str) -> str:
         robust, bare, gain = chosen.robust(SCORES), self.bare.robust(SCORES), self.gain(chosen, SCORES)
         seen, loss = chosen.traffic, self.clean_loss(chosen)
-        assert robust and bare and gain and seen and loss  # or it would not have been chosen
+        if robust is None or bare is None or gain is None or seen is None or loss is None:
+            return ""  # it would not have been chosen
         cost = f"{seen.passes:.2g} passes per clean image, {seen.time:.2g} times the time"
         return (
             f"On {self.network} deploy `{chosen.spec}`: under {attack} {100 * robust.value:.1f} % of the images stand "
-            f"instead of {100 * bare.value:.1f} % ({points(gain)}). It costs {cost}, and {points(loss)} points of clean "
-            f"accuracy. {self._known(chosen)}"
+            f"instead of {100 * bare.value:.1f} % ({points(gain)}). It costs {cost}, and {points(loss)} points of "
+            f"clean accuracy. {self._known(chosen)}"
         )
 
     def _known(self, chosen: Line) -> str:
