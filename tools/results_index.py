@@ -58,8 +58,8 @@ GATE = """- [gate/](gate): {} more cells, of the gated layer, and its cost on cl
   [docs/gate.md](../docs/gate.md).
 """
 
-LEAGUE = """- [league/](league): {} more cells, of all defences on three networks, and their cost on clean images. Shown in
-  [docs/league.md](../docs/league.md).
+LEAGUE = """- [league/](league): {} more cells, of all defences on three networks, and their cost on clean images. Shown
+  in [docs/league.md](../docs/league.md).
 """
 
 COLUMNS = ("folder", "network", "defence", "attack", "threat", "samples", "robust accuracy", "searched in", "also in")

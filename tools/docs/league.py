@@ -7,7 +7,6 @@ from pathlib import Path
 
 from antiadv import attacks, defences, models
 from antiadv.evaluation import Store
-from antiadv.evaluation.cell import make_threat
 from antiadv.reporting.league import described
 from antiadv.reporting.league_entrants import ENTRANTS
 from antiadv.reporting.league_table import League, Line, Read
@@ -72,8 +71,8 @@ def league(plan: Plan, traffic: dict[str, Traffic], cells: Found) -> League:
 
     lines = [line(*item) for item in plan.entrants.items()]
     shown = [made for made in lines if made.cells or made.spec == defences.BARE]
-    words = {c: described(a, make_threat(plan.threat(c), attacks.parse(a))) for c, a in ATTACKS.items()}
-    used = {c: w for c, w in words.items() if any(c in made.cells for made in shown)}
+    ran = {c: read[0] for made in reversed(shown) for c, read in made.cells.items()}
+    used = {c: described(cell.attack, cell.threat) for c in ATTACKS if (cell := ran.get(c)) is not None}
     return League(plan.network.name, tuple(shown), used, settings=plan.kind)
 
 
