@@ -42,7 +42,9 @@ def found(folder: Path) -> list[League]:
         name = plan.network.name
         facts = traffic.get(name, {})
         seen = facts.get("found", {}) if facts.get("weights") == weights.get(name) else {}
-        of_plan = league(plan, {k: Traffic(**v) for k, v in seen.items()}, cells.get((name, weights.get(name, "")), {}))
+        of_plan = league(
+            plan, {k: Traffic(**v) for k, v in seen.items()}, cells.get((name, weights.get(name) or ""), {})
+        )
         if of_plan.bare.cells:
             made.append(of_plan)
     return made
