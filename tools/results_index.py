@@ -48,7 +48,7 @@ There are also:
   [docs/precision.md](../docs/precision.md).
 - [parity/](parity): {parity} comparisons of our attacks with other implementations, in strength and queries. Shown in
   [docs/parity.md](../docs/parity.md).
-{gate}- [bench/](bench): {bench} measurements of speed. Shown in [docs/benchmarks.md](../docs/benchmarks.md) and
+{gate}{league}- [bench/](bench): {bench} measurements of speed. Shown in [docs/benchmarks.md](../docs/benchmarks.md) and
   [docs/scaling.md](../docs/scaling.md).
 - [confidence.json](confidence.json): confidence and calibration of each network, without and with the layer. Shown in
   [docs/confidence.md](../docs/confidence.md).
@@ -56,6 +56,10 @@ There are also:
 
 GATE = """- [gate/](gate): {} more cells, of the gated layer, and its cost on clean images. Shown in
   [docs/gate.md](../docs/gate.md).
+"""
+
+LEAGUE = """- [league/](league): {} more cells, of all defences on three networks, and their cost on clean images. Shown
+  in [docs/league.md](../docs/league.md).
 """
 
 COLUMNS = ("folder", "network", "defence", "attack", "threat", "samples", "robust accuracy", "searched in", "also in")
@@ -71,6 +75,7 @@ def page() -> str:
     counts: dict[str, int | str] = {
         "precision": len(antiadv.Store(RESULTS / "precision").cells()),
         "gate": GATE.format(len(antiadv.Store(gate).cells())) if (gate := RESULTS / "gate").is_dir() else "",
+        "league": LEAGUE.format(len(antiadv.Store(league).cells())) if (league := RESULTS / "league").is_dir() else "",
         "parity": len(list((RESULTS / "parity").glob("*.json"))),
         "bench": len(list((RESULTS / "bench").glob("*.json"))),
     }

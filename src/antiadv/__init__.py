@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from antiadv.models.remote import Remote
     from antiadv.models.wrap import wrap
     from antiadv.reporting import report
+    from antiadv.reporting.league import league
     from antiadv.reporting.trial import verdict
     from antiadv.reporting.tune import tune
     from antiadv.serving.export import export
@@ -50,6 +51,7 @@ __all__ = [
     "errors",
     "evaluate",
     "export",
+    "league",
     "make_cell",
     "models",
     "report",
@@ -79,6 +81,7 @@ _HOMES = {
     "certify": "antiadv.evaluation.certify",
     "evaluate": "antiadv.evaluation",
     "export": "antiadv.serving.export",
+    "league": "antiadv.reporting.league",
     "make_cell": "antiadv.evaluation",
     "report": "antiadv.reporting",
     "tune": "antiadv.reporting.tune",

@@ -9,6 +9,7 @@
     paired(a, b)             b's accuracy minus a's on the samples both have, with Newcombe's 95 % interval and exact
                              McNemar's p; near 5 % the two may disagree, because they are computed differently
     median_queries           over the samples that were correct and were fooled
+    queries_to_fall          Kaplan and Meier's median number of queries: a sample that stood is censored
     query_ratio(a, b)        b's median queries over a's on the samples correct in both, or a bound on it; Kaplan and
                              Meier's median: a sample that stood is censored at the queries spent on it
     soonest_ratio            the same for several attacks at once
@@ -223,6 +224,11 @@ class Ratio:
         """Two significant digits. A bound is rounded so that it remains a bound."""
         rounding = {"exactly": ROUND_HALF_EVEN, "more": ROUND_DOWN, "less": ROUND_UP}[self.bound]
         return f"{Context(prec=2, rounding=rounding).create_decimal(repr(float(self.value))).normalize():f}"
+
+
+def queries_to_fall(records: Sequence[Record], ball: Ball) -> Median | None:
+    """The median number of queries it takes to fool a correct sample; None if no query was made."""
+    return _median(list(soonest([records], ball).values()))
 
 
 Spent = tuple[int, bool]  # queries, and whether the sample still stands after them

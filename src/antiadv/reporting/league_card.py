@@ -1,0 +1,61 @@
+"""A card for each line of a league, with the fields of RobustBench's model cards. All values are text.
+
+RobustBench does not rank defences that work at test time, so these cards are not entries of its board. `autoattack_acc`
+is AutoAttack's robust accuracy there. Here it is the accuracy under the attack that knows the defence, which begins
+with `fast`, the project's stand-in for AutoAttack; the footnote says so.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from antiadv import __version__
+from antiadv.core.files import atomic_write
+from antiadv.reporting.league_entrants import ADAPTIVE, SCORES
+from antiadv.reporting.league_table import HIDES, League, Line, points
+
+FIELDS = (
+    *("link", "name", "authors", "additional_data", "number_forward_passes", "dataset", "venue", "architecture", "eps"),
+    *("clean_acc", "reported", "autoattack_acc", "external", "footnote", "unreliable"),
+)
+
+
+def card(league: League, line: Line, data: str, eps: str) -> dict[str, str]:
+    """The card of one line. What is not known is an empty text."""
+    left, seen = line.robust(ADAPTIVE), line.traffic
+    values = {
+        "name": f"{league.network} with {line.spec}" if line is not league.bare else league.network,
+        "number_forward_passes": "" if seen is None else f"{seen.passes:.2f}",
+        "dataset": data,
+        "venue": f"antiadv {__version__}",
+        "architecture": league.network.partition(":")[0],
+        "eps": eps,
+        "clean_acc": "" if seen is None else f"{100 * seen.accuracy.value:.2f}",
+        "autoattack_acc": "" if left is None else f"{100 * left.value:.2f}",
+        "footnote": _footnote(league, line),
+        "unreliable": str(league.label(line) == HIDES).lower(),
+    }
+    return {name: values.get(name, "") for name in FIELDS}
+
+
+def _footnote(league: League, line: Line) -> str:
+    told = [f"autoattack_acc is under {league.columns[ADAPTIVE]}"] if line.robust(ADAPTIVE) else []
+    gain, label = league.gain(line, SCORES), league.label(line)
+    if gain is not None:
+        told.append(f"gain under {league.columns[SCORES]}: {points(gain)} points")
+    return "; ".join([*told, *([label] if label else [])])
+
+
+def write(league: League, folder: Path, data: str, eps: str) -> list[Path]:
+    """Write league.json and a card for each line. Returns the paths."""
+    paths = [folder / "league.json"]
+    with atomic_write(paths[0]) as part:
+        part.write_text(json.dumps(league.json(), indent=1) + "\n")
+    for line in league.lines:
+        path = folder / f"{re.sub(r'[^A-Za-z0-9]+', '-', f'{league.network}-{line.name}').strip('-')}.json"
+        with atomic_write(path) as part:
+            part.write_text(json.dumps(card(league, line, data, eps), indent=1) + "\n")
+        paths.append(path)
+    return paths

@@ -1,0 +1,290 @@
+"""The table of a league, the Pareto front, and what to deploy. A pure function of records and clean traffic.
+
+    gain       robust accuracy minus the bare network's under the same attack, on the same samples (Newcombe, 95 %)
+    front      an entrant is dominated if another costs no more passes and is more robust, or is as robust and cheaper
+    hides only a gain under some attack is settled, and none is under the attack that knows the defence
+    to deploy  of the entrants that lose at most a point of clean accuracy, and whose gain against scores is settled:
+               the cheapest of those that are not surely weaker than the strongest; then the least shift of scores
+
+A difference is settled if its interval does not hold 0.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from antiadv import defences
+from antiadv.core.errors import BadInput
+from antiadv.evaluation.cell import Cell, Record
+from antiadv.reporting.league_entrants import ADAPTIVE, SCORES
+from antiadv.reporting.league_traffic import Traffic
+from antiadv.reporting.measures import (
+    Difference,
+    Median,
+    Share,
+    paired,
+    paired_by,
+    queries_to_fall,
+    right,
+    robust_accuracy,
+)
+from antiadv.reporting.table import Table, text_table
+from antiadv.reporting.wording import NOTHING
+
+LOSS = 0.01  # of clean accuracy, at most, for an entrant to be recommended
+HIDES, KEEPS, NONE = "hides only", "keeps a gain", "no gain"
+
+Read = tuple[Cell, Sequence[Record]]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One entrant: its clean traffic, and the records of each column. `certified` is a share with a proof, if any."""
+
+    name: str
+    spec: str
+    traffic: Traffic | None
+    cells: Mapping[str, Read] = field(repr=False)
+    certified: Share | None = None
+
+    @property
+    def passes(self) -> float | None:
+        return None if self.traffic is None else round(self.traffic.passes, 2)
+
+    def robust(self, column: str) -> Share | None:
+        if column not in self.cells:
+            return None
+        cell, records = self.cells[column]
+        return robust_accuracy(records, cell.threat.ball)
+
+    def queries(self, column: str = SCORES) -> Median | None:
+        """The median number of queries that break a sample."""
+        if column not in self.cells:
+            return None
+        cell, records = self.cells[column]
+        return queries_to_fall(records, cell.threat.ball)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an entrant lies in one column: on the front or not, and the rival that decides, minus the entrant."""
+
+    on_front: bool
+    settled: bool
+    rival: str = ""
+    difference: Difference | None = None
+
+    def __str__(self) -> str:
+        if self.difference is None:
+            return "on the front"
+        said = f"`{self.rival}` {points(self.difference)}"
+        if self.on_front:
+            return f"on the front, not settled: {said}"
+        return f"dominated by {said}" if self.settled else f"dominated, not settled: {said}"
+
+
+@dataclass(frozen=True)
+class League:
+    """The lines of one network, the bare network first; `left_out` says why others do not take part."""
+
+    network: str
+    lines: tuple[Line, ...]
+    columns: Mapping[str, str]  # the attack of each, in words
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    settings: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.lines or self.lines[0].spec != defences.BARE:
+            raise BadInput("the first line of a league is the bare network; add the entrant none.")
+
+    @property
+    def bare(self) -> Line:
+        return self.lines[0]
+
+    # ---------------------------------------------------------------- comparisons
+
+    def difference(self, first: Line, second: Line, column: str) -> Difference | None:
+        """Robust accuracy of the second minus that of the first, on the samples that both have."""
+        if column not in first.cells or column not in second.cells:
+            return None
+        (cell, a), (_, b) = first.cells[column], second.cells[column]
+        return paired(a, b, cell.threat.ball) if {r.sample for r in a} & {r.sample for r in b} else None
+
+    def gain(self, line: Line, column: str) -> Difference | None:
+        return None if line is self.bare else self.difference(self.bare, line, column)
+
+    def clean_loss(self, line: Line) -> Difference | None:
+        """Clean accuracy minus the bare network's, on the attacked samples."""
+        if SCORES not in line.cells or SCORES not in self.bare.cells:
+            return None
+        return paired_by(self.bare.cells[SCORES][1], line.cells[SCORES][1], right)
+
+    def label(self, line: Line) -> str:
+        """Empty for the bare network, and while the attack that knows the defence is not stored."""
+        knowing = self.gain(line, ADAPTIVE)
+        if knowing is None:
+            return ""
+        if knowing.low > 0:
+            return KEEPS
+        others = (self.gain(line, column) for column in self.columns if column != ADAPTIVE)
+        return HIDES if any(d is not None and d.low > 0 for d in others) else NONE
+
+    def place(self, line: Line, column: str = SCORES) -> Place | None:
+        """Compare a line with all that cost no more; None if its cost or its accuracy is not known."""
+        if line.passes is None or column not in line.cells:
+            return None
+        found = [
+            (other, d)
+            for other in self.lines
+            if other is not line and other.passes is not None and other.passes <= line.passes
+            if (d := self.difference(line, other, column)) is not None
+        ]
+        better = [(o, d) for o, d in found if d.value > 0 or (d.value == 0 and o.passes != line.passes)]
+        if better:
+            rival, most = max(better, key=lambda pair: pair[1].value)
+            return Place(False, most.low > 0, rival.name, most)
+        close = [(o, d) for o, d in found if d.high >= 0]
+        if close:
+            rival, most = max(close, key=lambda pair: pair[1].high)
+            return Place(True, False, rival.name, most)
+        return Place(True, True)
+
+    def front(self, column: str = SCORES) -> list[Line]:
+        """The lines that no other dominates, the cheapest first."""
+        kept = [line for line in self.lines if (p := self.place(line, column)) is not None and p.on_front]
+        return sorted(kept, key=lambda line: line.passes or 0.0)
+
+    # ---------------------------------------------------------------- what to do
+
+    @property
+    def choice(self) -> Line | None:
+        """The entrant to deploy: the bare network if no other gains anything; None while nothing can be said."""
+        if SCORES not in self.bare.cells:
+            return None
+        able = [line for line in self.lines if self._able(line)]
+        if not able:
+            return self.bare
+        strongest = max(able, key=lambda line: _value(line.robust(SCORES)))
+        equal = [line for line in able if line is strongest or self._keeps_up(strongest, line)]
+        return min(equal, key=lambda line: (line.passes, line.traffic.shift if line.traffic else 0.0))
+
+    def _able(self, line: Line) -> bool:
+        gain, loss = self.gain(line, SCORES), self.clean_loss(line)
+        return line.traffic is not None and gain is not None and gain.low > 0 and _value(loss) >= -LOSS
+
+    def _keeps_up(self, strongest: Line, line: Line) -> bool:
+        d = self.difference(strongest, line, SCORES)
+        return d is not None and d.high >= 0
+
+    @property
+    def sentences(self) -> list[str]:
+        """What to deploy, what it costs, and what is left when the attacker knows."""
+        chosen, attack = self.choice, self.columns.get(SCORES, "")
+        if chosen is None:
+            return [f"On {self.network} nothing can be said yet: the bare network was not attacked by scores."]
+        if chosen is self.bare:
+            said = f"On {self.network} deploy the bare network: no entrant has a settled gain against {attack}"
+            return [f"{said} without losing more than a point of clean accuracy.", self._holders()]
+        return [self._deploy(chosen, attack), self._holders()]
+
+    def _deploy(self, chosen: Line, attack: str) -> str:
+        robust, bare, gain = chosen.robust(SCORES), self.bare.robust(SCORES), self.gain(chosen, SCORES)
+        seen, loss = chosen.traffic, self.clean_loss(chosen)
+        if robust is None or bare is None or gain is None or seen is None or loss is None:
+            return ""  # it would not have been chosen
+        cost = f"{seen.passes:.2g} passes per clean image, {seen.time:.2g} times the time"
+        return (
+            f"On {self.network} deploy `{chosen.spec}`: under {attack} {100 * robust.value:.1f} % of the images stand "
+            f"instead of {100 * bare.value:.1f} % ({points(gain)}). It costs {cost}, and {points(loss)} points of "
+            f"clean accuracy. {self._known(chosen)}"
+        )
+
+    def _known(self, chosen: Line) -> str:
+        left, bare, gain = chosen.robust(ADAPTIVE), self.bare.robust(ADAPTIVE), self.gain(chosen, ADAPTIVE)
+        if left is None or bare is None or gain is None:
+            return "The attack that knows the defence was not run."
+        said = f"leaves {100 * left.value:.1f} %, and {100 * bare.value:.1f} % of the bare network ({points(gain)})"
+        return f"An attacker who knows it {said}: {'it hides only' if gain.low <= 0 else 'some of the gain stays'}."
+
+    def _holders(self) -> str:
+        gains = [(line.name, d) for line in self.lines if (d := self.gain(line, ADAPTIVE)) is not None]
+        if not gains:
+            return "No entrant was attacked by someone who knows it."
+        kept = [f"`{name}` {points(d)}" for name, d in gains if d.low > 0]
+        if not kept:
+            return "No entrant has a settled gain against an attacker who knows it."
+        return f"Against an attacker who knows the defence, a settled gain is left to: {'; '.join(kept)}."
+
+    # ---------------------------------------------------------------- as a table
+
+    @property
+    def table(self) -> Table:
+        head = ["defence", "clean %", "calibration error", "shift", "passes", "time", *self.columns]
+        head += ["queries", "certified", "front", "label"]
+        return text_table(head, [self._texts(line) for line in self.lines])
+
+    def _texts(self, line: Line) -> list[str]:
+        seen, place, median = line.traffic, self.place(line), line.queries()
+        costs = [NOTHING] * 5
+        if seen is not None:
+            costs = [
+                str(seen.accuracy),
+                f"{seen.error:.3f}",
+                f"{seen.shift:.3f}",
+                f"{line.passes:g}",
+                f"{seen.time:.2g}",
+            ]
+        return [
+            line.name,
+            *costs,
+            *(self.result(line, column) for column in self.columns),
+            NOTHING if median is None else str(median),
+            "" if line.certified is None else str(line.certified),
+            "" if place is None else "yes" if place.on_front else "no",
+            self.label(line),
+        ]
+
+    def result(self, line: Line, column: str) -> str:
+        """Robust accuracy in per cent: with its interval for the bare network, else with the gain and its interval."""
+        robust, gain = line.robust(column), self.gain(line, column)
+        if robust is None:
+            return NOTHING
+        return str(robust) if gain is None else f"{100 * robust.value:.1f}, {points(gain)}"
+
+    @property
+    def notes(self) -> list[str]:
+        """What was run, where the layer and the others lie, and who is left out."""
+        n = max((len(records) for line in self.lines for _, records in line.cells.values()), default=0)
+        ran = "; ".join(f"{column}: {attack}" for column, attack in self.columns.items())
+        out = [f"{name} is left out: {why}" for name, why in self.left_out.items()]
+        front = ", ".join(f"{line.name} ({line.passes:g})" for line in self.front())
+        chosen = f" Settings: {self.settings}." if self.settings else ""
+        return [f"At most {n} samples. {ran}.{chosen}", f"Pareto front of passes against scores: {front}.", *out]
+
+    def json(self) -> dict[str, Any]:
+        named = {"network": self.network, "settings": self.settings, "columns": dict(self.columns)}
+        lines = [self._line_json(line) for line in self.lines]
+        front = [line.name for line in self.front()]
+        choice = self.choice
+        said = {"front": front, "deploy": None if choice is None else choice.spec, "sentences": self.sentences}
+        return {**named, "lines": lines, "left_out": dict(self.left_out), **said}
+
+    def _line_json(self, line: Line) -> dict[str, Any]:
+        def plain(value: Any) -> Any:
+            return None if value is None else dataclasses.asdict(value)
+
+        under = {c: {"robust": plain(line.robust(c)), "gain": plain(self.gain(line, c))} for c in self.columns}
+        place = {c: None if (p := self.place(line, c)) is None else str(p) for c in self.columns}
+        rest = {"median_queries": plain(line.queries()), "certified": plain(line.certified), "label": self.label(line)}
+        return {"name": line.name, "defence": line.spec, "clean": plain(line.traffic), **under, "place": place, **rest}
+
+
+def points(d: Difference) -> str:
+    return f"{100 * d.value:+.1f} [{100 * d.low:+.1f}, {100 * d.high:+.1f}]"
+
+
+def _value(measured: Share | Difference | None) -> float:
+    return -1.0 if measured is None else measured.value

@@ -1,0 +1,94 @@
+"""What an entrant costs and changes on clean images, before any attack.
+
+    measure(model, defended, x, y, ids)  →  Traffic: accuracy, calibration error, shift of the scores, passes, time
+
+passes     forward and backward passes for one image, if images come one at a time. A defence with two stages is metered
+           on two groups, because a batch in which all samples take the same way costs just that
+time       of the defended network over that of the bare one, in batches of at most 64, both measured in the same run
+shift      mean of ½ Σ_k |p_k − q_k|, the distance between the probabilities of f and of g: 0 if equal, 1 at most
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from antiadv.core.defence import Defence, Randomised
+from antiadv.core.draws import Draws
+from antiadv.engine.meter import Meter
+from antiadv.reporting.measures import Share, calibrated, share
+from antiadv.reporting.trial import TIMED, cost
+
+BATCH = 100
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Counts and means over n clean images. A randomised defence answers each image once, with fixed draws."""
+
+    n: int
+    right: int
+    changed: int  # labels that differ from f's
+    error: float  # calibration error
+    shift: float
+    passes: float
+    time: float
+
+    @property
+    def accuracy(self) -> Share:
+        return share(self.right, self.n)
+
+    def json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+@torch.no_grad()
+def measure(model: nn.Module, defended: nn.Module, x: Tensor, y: Tensor, ids: Sequence[int], seed: int = 0) -> Traffic:
+    """Measure one entrant on these images; `defended` wraps `model`, or is it."""
+    y = y.to(x.device)
+    draws = Draws.of(seed, torch.tensor(list(ids), device=x.device))
+    before = torch.cat([model(part).float() for part in x.split(BATCH)])
+    after = torch.cat([_answer(defended, x[at], draws[at]).float() for at in _slices(len(x))])
+    p, q = before.softmax(1), after.softmax(1)
+    truth = q.gather(1, y[:, None].long()).squeeze(1)
+    right = after.argmax(1) == y
+    said = zip(q.amax(1).tolist(), truth.tolist(), right.tolist(), strict=True)
+    bare = defended is model
+    spent = None if bare else cost(model, defended, x[:TIMED])
+    return Traffic(
+        n=len(x),
+        right=int(right.sum()),
+        changed=int((before.argmax(1) != after.argmax(1)).sum()),
+        error=calibrated(list(said)).error,
+        shift=float((p - q).abs().sum(1).mean() / 2),
+        passes=1.0 if bare else _passes(model, defended, x),
+        time=1.0 if spent is None else spent.defended_ms / spent.bare_ms,
+    )
+
+
+def _answer(model: nn.Module, x: Tensor, draws: Draws) -> Tensor:
+    s: Tensor = model(x, draws) if isinstance(model, Randomised) else model(x)
+    return s
+
+
+def _slices(n: int) -> list[slice]:
+    return [slice(i, i + BATCH) for i in range(0, n, BATCH)]
+
+
+def _passes(model: nn.Module, defended: nn.Module, x: Tensor) -> float:
+    """Mean passes through the bare network for one image that comes alone."""
+    groups = [x]
+    stages = defended.stages() if isinstance(defended, Defence) else None
+    if stages is not None:
+        on = torch.cat([stages.goes_on(stages.first(part)).reshape(-1) for part in x.split(BATCH)])
+        groups = [x[on], x[~on]]
+    with Meter(model) as meter:
+        for group in groups:
+            for part in group.split(BATCH) if len(group) else ():
+                defended(part)
+    return (meter.forwards + meter.backwards) / len(x)

@@ -1,0 +1,238 @@
+"""The league: who takes part, what clean traffic is measured, who is dominated, and what is recommended."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import antiadv
+from antiadv import defences
+from antiadv.cli.__main__ import main
+from antiadv.core.ball import L2, Linf
+from antiadv.core.errors import BadInput, BadSpec
+from antiadv.core.threat import Access, Threat
+from antiadv.evaluation import Resources, Store
+from antiadv.evaluation.cell import Cell
+from antiadv.reporting.league import league
+from antiadv.reporting.league_card import FIELDS, card, write
+from antiadv.reporting.league_entrants import (
+    ADAPTIVE,
+    ENTRANTS,
+    GRADIENTS,
+    KINDS,
+    LABELS,
+    SCORES,
+    Settings,
+    columns,
+    entrants,
+    kind_of,
+    named,
+)
+from antiadv.reporting.league_table import HIDES, KEEPS, NONE, League, Line
+from antiadv.reporting.league_traffic import Traffic, measure
+from tests.engine.probes import record
+from tests.toys import small_net
+
+N = 100
+BALL = Linf(8 / 255)
+MODEL = "tests.toys:make_rule"
+TEXTS = {"bare": "none", "layer": "anti_adversary", "cheap": "rounded_scores"}
+
+
+def cell(defence: str, attack: str) -> Cell:
+    return Cell("d", "", "m", "", defence, attack, Threat(BALL, Access.SCORES), range(N), 0, "float32")
+
+
+def line(name: str, passes: float, fell: Mapping[str, int], **more: Any) -> Line:
+    """An entrant of which the first so many samples fell in each column."""
+
+    def read(column: str, n: int) -> Any:
+        facts = [record(i, attacked=5, distance=BALL.eps / 2) if i < n else record(i) for i in range(N)]
+        return cell(TEXTS[name], column), facts
+
+    traffic = Traffic(N, 90, 0, 0.1, more.get("shift", 0.0), passes, passes)
+    return Line(name, TEXTS[name], traffic, {column: read(column, n) for column, n in fell.items()})
+
+
+def of(*lines: Line) -> League:
+    return League("net", lines, {SCORES: "square", LABELS: "rays", ADAPTIVE: "adaptive"})
+
+
+# ---------------------------------------------------------------- who takes part
+
+
+def test_defences_that_this_version_lacks_are_skipped() -> None:
+    table = {**ENTRANTS, "later": Settings("not_written_yet:a=1", "not_written_yet")}
+    assert "later" not in entrants("robust", table)
+    assert entrants("standard", table)["layer"] == "anti_adversary:step_size=0.01"
+    for kind in KINDS:
+        chosen = entrants(kind)
+        assert next(iter(chosen)) == "bare"
+        assert len(set(map(defences.full_text, chosen.values()))) == len(chosen), "each is known and another"
+
+
+def test_entrants_by_name_include_the_bare_network() -> None:
+    assert list(named(["small_noise:std=0.01", "none"]).values()) == ["none", "small_noise"]
+    with pytest.raises(BadSpec):
+        named(["small_nose"])
+
+
+def test_a_confident_network_counts_as_standard() -> None:
+    class Fixed(nn.Module):
+        def __init__(self, margin: float) -> None:
+            super().__init__()
+            self.margin = margin
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.tensor([self.margin, 0.0]).expand(len(x), 2)
+
+    x = torch.zeros(5, 3, 2, 2)
+    assert [kind_of(Fixed(m), x) for m in (0.1, 2.0, 2.3)] == ["robust", "robust", "standard"]  # 0.88, 0.91
+    with pytest.raises(BadInput):
+        kind_of(Fixed(1), x[:0])
+
+
+def test_columns_fit_the_ball() -> None:
+    assert list(columns(BALL, 7)) == [SCORES, LABELS, GRADIENTS, ADAPTIVE]
+    assert [threat.queries for _, threat in columns(BALL, 7).values()] == [7, 7, None, None]
+    assert LABELS not in columns(L2(0.5))
+
+
+# ---------------------------------------------------------------- clean traffic
+
+
+def test_traffic_is_metered_alone_and_compared_with_the_bare_network() -> None:
+    net = small_net()
+    x = torch.rand((150, 3, 8, 8), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        p = net(x).softmax(1)
+    y, middle = p.argmax(1), float(p.amax(1).median()) + 1e-6
+    bare = measure(net, net, x, y, range(150))
+    assert (bare.right, bare.changed, bare.shift, bare.passes, bare.time) == (150, 0, 0, 1, 1)
+    gated = measure(net, defences.wrap(f"anti_adversary:step_size=0.01,gate={middle}", net), x, y, range(150))
+    assert gated.passes == 1 + 4 * 75 / 150
+    assert gated.changed == 150 - gated.right
+    noisy = defences.wrap("score_noise", net)
+    first, again = (measure(net, noisy, x, y, range(150)) for _ in range(2))
+    assert dataclasses.replace(first, time=0) == dataclasses.replace(again, time=0), "the draws are fixed"
+    assert 0 < first.shift < 1
+    assert first.passes == 1
+
+
+# ---------------------------------------------------------------- the table
+
+
+def test_the_cheaper_and_stronger_one_dominates_and_is_recommended() -> None:
+    bare = line("bare", 1, {SCORES: 60, ADAPTIVE: 70})
+    layer = line("layer", 5, {SCORES: 40, ADAPTIVE: 70})
+    cheap = line("cheap", 1, {SCORES: 20, ADAPTIVE: 70})
+    made = of(bare, layer, cheap)
+    place = made.place(layer)
+    assert place is not None
+    assert (place.on_front, place.settled, place.rival) == (False, True, "cheap")
+    assert place.difference is not None
+    assert place.difference.value == pytest.approx(0.2)
+    assert [entrant.name for entrant in made.front()] == ["cheap"]
+    assert made.choice is cheap
+    assert made.label(layer) == made.label(cheap) == HIDES
+    assert "deploy `rounded_scores`" in made.sentences[0]
+    assert "hides only" in made.sentences[0]
+    assert made.place(layer, LABELS) is None, "it was not run"
+
+
+def test_a_dear_one_is_recommended_only_if_it_is_surely_stronger() -> None:
+    bare, cheap = line("bare", 1, {SCORES: 60}), line("cheap", 1, {SCORES: 40})
+    stronger, equal = line("layer", 5, {SCORES: 10}), line("layer", 5, {SCORES: 39})
+    assert of(bare, stronger, cheap).choice is stronger
+    assert of(bare, equal, cheap).choice is cheap
+    place = of(bare, equal, cheap).place(equal)
+    assert place is not None
+    assert (place.on_front, place.settled, place.rival) == (True, False, "cheap")
+
+
+def test_without_a_settled_gain_the_bare_network_is_recommended() -> None:
+    bare, layer = line("bare", 1, {SCORES: 41, ADAPTIVE: 50}), line("layer", 5, {SCORES: 40, ADAPTIVE: 50})
+    made = of(bare, layer)
+    assert made.choice is bare
+    assert made.label(layer) == NONE
+    assert made.label(bare) == ""
+    assert of(dataclasses.replace(bare, cells={})).choice is None
+
+
+def test_one_that_loses_clean_accuracy_is_not_recommended() -> None:
+    bare, layer = line("bare", 1, {SCORES: 60}), line("layer", 5, {SCORES: 20})
+    was, facts = layer.cells[SCORES]
+    wrong = [dataclasses.replace(r, clean_right=0) if r.sample < 3 else r for r in facts]
+    worse = dataclasses.replace(layer, cells={SCORES: (was, wrong)})
+    assert of(bare, layer).choice is layer
+    assert of(bare, worse).choice is bare
+
+
+def test_a_gain_that_stays_is_said() -> None:
+    bare, layer = line("bare", 1, {SCORES: 60, ADAPTIVE: 70}), line("layer", 5, {SCORES: 20, ADAPTIVE: 40})
+    made = of(bare, layer)
+    assert made.label(layer) == KEEPS
+    assert "`layer` +30.0 [" in made.sentences[1]
+    with pytest.raises(BadInput):
+        of(layer)
+
+
+def test_cards_have_the_fields_of_the_board_as_texts(tmp_path: Path) -> None:
+    bare, layer = line("bare", 1, {SCORES: 60, ADAPTIVE: 70}), line("layer", 5, {SCORES: 20, ADAPTIVE: 70})
+    made = of(bare, layer)
+    told = card(made, layer, "cifar10", "8/255")
+    assert tuple(told) == FIELDS
+    assert all(isinstance(value, str) for value in told.values())
+    assert (told["autoattack_acc"], told["clean_acc"]) == ("30.00", "90.00")
+    assert (told["unreliable"], card(made, bare, "cifar10", "8/255")["unreliable"]) == ("true", "false")
+    paths = write(made, tmp_path, "cifar10", "8/255")
+    assert [path.name for path in paths] == ["league.json", "net-bare.json", "net-layer.json"]
+    assert json.loads(paths[2].read_text()) == told
+    assert json.loads(paths[0].read_text())["deploy"] == "anti_adversary"
+
+
+# ---------------------------------------------------------------- the run
+
+
+def test_a_league_runs_continues_and_says_who_is_left_out(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    words = ["league", "--model", MODEL, "--threat", "linf:4/255,queries=5", "--store", str(tmp_path / "s")]
+    words += ["--entrants", "rounded_scores", "--entrants", "self_ensemble", "--device", "cpu"]
+    assert main([*words, "--samples", "0:4", "--out", str(tmp_path / "out"), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert [made["name"] for made in said["lines"]] == ["bare", "rounded_scores"]
+    assert "noise layers" in said["left_out"]["self_ensemble"]
+    assert {made[c]["robust"]["n"] for made in said["lines"] for c in said["columns"]} == {4}
+    assert len(said["files"]) == 3
+    stored = {path: path.read_bytes() for path in (tmp_path / "s").rglob("*.json.xz")}
+    assert main([*words, "--samples", "0:6"]) == 0
+    out = capsys.readouterr().out
+    assert "At most 6 samples" in out
+    assert all(path.read_bytes() == content for path, content in stored.items()), "nothing is run again"
+
+
+def test_when_the_time_is_over_the_column_of_scores_is_there(tmp_path: Path) -> None:
+    made = league(
+        MODEL,
+        store=tmp_path,
+        samples="0:3",
+        queries=5,
+        only=["rounded_scores"],
+        minutes=1e-9,
+        resources=Resources("cpu"),
+    )
+    assert [set(entrant.cells) for entrant in made.lines] == [{SCORES}, {SCORES}]
+    assert len(Store(tmp_path).cells()) == 2
+
+
+@pytest.mark.parametrize("how", [{"minutes": 0}, {"samples": range(0)}, {"settings": "strong"}])
+def test_bad_input_is_refused(how: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(BadInput):
+        antiadv.league(MODEL, store=tmp_path, resources=Resources("cpu"), **{"samples": range(2), **how})
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,105 @@
+"""docs/league.md and the script behind it: what is run, in which order, and what the page says about it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from antiadv import defences
+from antiadv.evaluation import Resources, Store
+from antiadv.evaluation.cell import Cell
+from antiadv.paper.missing_cells import resolve
+from antiadv.reporting.league_entrants import ADAPTIVE, SCORES
+from tests.engine.probes import RECEIPT, record
+from tools import run_league
+from tools.docs import league
+
+ROOT = Path(__file__).resolve().parents[2]
+N = 60
+
+
+def written(root: Path, fell: Callable[[Cell], int]) -> None:
+    """The first `fell(cell)` samples of each cell of the compact network's first entrants fell."""
+    (plan, *_) = run_league.plans()
+    asks = [
+        ask
+        for ask in run_league.requests([plan], samples=N)
+        if ask.attack in ("square", "adaptive:steps=100,samples=5")
+    ]
+    cells, missing = resolve(asks, resources=Resources("cpu"))
+    assert not missing
+    folder = root / "results" / "league"
+    for cell in cells:
+        far = 0.5 * cell.threat.ball.eps
+        facts = [record(i, attacked=5, distance=far) if i < fell(cell) else record(i) for i in range(N)]
+        Store(folder).append(cell, facts, RECEIPT)
+    seen = {
+        name: {"n": N, "right": N, "changed": 0, "error": 0.1, "shift": 0.0, "passes": passes, "time": passes}
+        for name in plan.entrants
+        for passes in [5.0 if "layer" in name else 1.0]
+    }
+    told = {"compact:trades": {"weights": cells[0].weights, "found": seen}}
+    (folder / run_league.TRAFFIC).write_text(json.dumps(told))
+
+
+def test_every_cell_is_asked_for_once_and_the_most_important_come_first() -> None:
+    some = run_league.plans()
+    asks = run_league.requests(some)
+    assert len({ask.names for ask in asks}) == len(asks) == len(run_league.ATTACKS) * sum(len(p.entrants) for p in some)
+    assert [ask.attack.partition(":")[0] for ask in asks[:4]] == ["square", "adaptive"] * 2
+    assert [ask.defence for ask in asks[:4:2]] == [defences.BARE, "anti_adversary"]
+    assert {ask.threat for ask in asks if ask.attack == "square"} == {
+        "linf:8/255,queries=1000",
+        "linf:0.031,queries=1000",
+    }
+
+
+def test_the_page_is_written_while_nothing_is_stored(tmp_path: Path) -> None:
+    text = league.page(tmp_path)
+    assert "Nothing is stored yet" in text
+    assert "tools.run_league" in text
+
+
+def test_the_page_recommends_and_says_where_the_layer_is_dominated(tmp_path: Path) -> None:
+    def fell(cell: Cell) -> int:
+        if cell.attack != "square":
+            return 50
+        return {defences.BARE: 45, "mirrored_scores:tau=1": 5}.get(cell.defence, 30)
+
+    written(tmp_path, fell)
+    text = league.page(tmp_path)
+    (made,) = league.found(tmp_path / "results" / "league")
+    assert made.choice is not None
+    assert made.choice.spec == "mirrored_scores:tau=1"
+    assert list(made.columns) == [SCORES, ADAPTIVE]
+    layer = next(line for line in made.lines if line.name == "layer")
+    place = made.place(layer)
+    assert place is not None
+    assert place.rival == "mirrored scores"
+    assert place.settled
+    assert f"scores: {place}" in " ".join(text.split())
+    assert "hides only" in text
+    assert "square with 1000 queries" in text
+
+
+@pytest.mark.slow
+def test_the_script_runs_continues_and_needs_no_packages_of_the_command_line(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.modules.update(dict.fromkeys(('typer', 'rich'))); "
+        "from tools.run_league import main; sys.exit(main())"
+    )
+    words = ["--device", "cpu", "--network", "compact", "--store", str(tmp_path), "--samples", "2", "--queries", "5"]
+    words += ["--clean", "20", "--minutes", "5", "--only", "square", "--only", "scores"]
+    command = [sys.executable, "-c", code, *words]
+    first, again = (subprocess.run(command, cwd=ROOT, capture_output=True, text=True) for _ in range(2))
+    assert (first.returncode, again.returncode) == (0, 0), first.stderr
+    assert "clean traffic of compact:trades" in first.stdout
+    assert "clean traffic" not in again.stdout
+    cells = Store(tmp_path).cells()
+    assert {cell.attack for cell in cells} == {"square"}
+    assert all(len(Store(tmp_path).done(cell)) == 2 for cell in cells)

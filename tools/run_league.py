@@ -1,0 +1,206 @@
+"""Run the cells of docs/league.md for a number of minutes, the most important first. Every call resumes.
+
+    python -m tools.run_league --minutes 8                 three networks and all defences, into results/league
+    python -m tools.run_league --list                      what would be run, in which order, and what is stored
+    for i in 1 2 3 4 5 6; do python -m tools.run_league --processes 6 & done; wait      six at once into one store
+
+    traffic    accuracy, calibration, shift of the scores, passes and time on clean images       traffic.json
+    attacks    Square, the adaptive attack, RayS, APGD and NES: each bare and behind each defence   one cell each
+
+Clean traffic is measured by one process while the others wait, so that nothing disturbs the times. Precision is chosen
+by the rule of `--precision auto`. A standard network has a radius of 0.031, a robust one of 8/255. The script needs
+none of the packages of the command line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import fcntl
+import hashlib
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any  # what a JSON file holds
+
+import torch
+
+from antiadv import defences
+from antiadv.core.errors import AntiadvError
+from antiadv.engine.meter import revision, versions
+from antiadv.evaluation import Resources, Store
+from antiadv.paper.cost import cost
+from antiadv.paper.missing_cells import as_stored, resolve
+from antiadv.paper.networks import Network, Source, of_method
+from antiadv.paper.settings import EPS, EPS_BLACK_BOX
+from antiadv.paper.table_layout import CellRequest
+from antiadv.reporting.league_entrants import ADAPTIVE, COLUMNS, GRADIENTS, LABELS, QUERIES, SCORES, Kind, entrants
+from antiadv.reporting.league_traffic import measure
+from benchmarks.files import put
+from tools.run_paper import run_all
+
+TRAFFIC = "traffic.json"
+NES = "scores, NES"
+ATTACKS = {**COLUMNS, NES: "nes"}
+LIMITED = (SCORES, LABELS, NES)
+ORDER = ((SCORES, ADAPTIVE), (LABELS,), (GRADIENTS,), (NES,))
+FIRST = (  # entrants whose cells are run before those of the others
+    *("bare", "layer", "gated layer", "mirrored scores", "small noise", "score noise", "scaled scores"),
+    "rounded scores",
+)
+SAMPLES, CLEAN = 500, 1000
+
+Facts = Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """A network, the settings that suit it, and its radius."""
+
+    network: Network
+    kind: Kind
+    radius: str
+
+    @property
+    def entrants(self) -> dict[str, str]:
+        return entrants(self.kind)
+
+    def threat(self, column: str, queries: int = QUERIES) -> str:
+        return f"{self.radius},queries={queries}" if column in LIMITED else self.radius
+
+
+def plans(source: Source | None = None) -> list[Plan]:
+    source = Source() if source is None else source
+    compact, wide = of_method(source, "cifar10", "trades")
+    standard = of_method(source, "cifar10", "standard")[1]
+    return [Plan(compact, "robust", EPS), Plan(standard, "standard", EPS_BLACK_BOX), Plan(wide, "robust", EPS)]
+
+
+def requests(some: Sequence[Plan], samples: int = SAMPLES, queries: int = QUERIES) -> list[CellRequest]:
+    """Each cell once: the first entrants before the others, and within them the columns in their order."""
+    asks = []
+    for first in (True, False):
+        for group in ORDER:
+            for plan in some:
+                for name, text in plan.entrants.items():
+                    if (name in FIRST) == first:
+                        asks += [
+                            CellRequest(plan.network, text, ATTACKS[c], plan.threat(c, queries), samples) for c in group
+                        ]
+    return asks
+
+
+# ---------------------------------------------------------------- clean traffic
+
+
+def read_traffic(path: Path) -> dict[str, Facts]:
+    """What is stored, by network; nothing before the first measurement."""
+    found: dict[str, Facts] = json.loads(path.read_text()) if path.exists() else {}
+    return found
+
+
+@contextlib.contextmanager
+def waiting(path: Path) -> Iterator[None]:
+    """Hold the lock of this file; others wait until it is free."""
+    name = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]
+    with open(Path(tempfile.gettempdir(), f"antiadv-league-{name}"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def measure_traffic(some: Sequence[Plan], path: Path, samples: int, resources: Resources) -> None:
+    """Store what each entrant costs and changes on clean images. What is stored is not measured again."""
+    found = read_traffic(path)
+    for plan in some:
+        if plan.network.absent:
+            print(f"missing: {plan.network.absent}", flush=True)
+            continue
+        images, began, name = resources.data(plan.network.data), time.monotonic(), plan.network.name
+        ids = range(min(samples, len(images)))
+        asked: Facts = {
+            "weights": resources.weights(plan.network.model),
+            "images": images.digest,
+            "samples": len(ids),
+            "defences": {entrant: defences.full_text(text) for entrant, text in plan.entrants.items()},
+        }
+        if asked.items() <= found.get(name, {}).items():
+            continue
+        x, y = images.images(ids).to(resources.device), images.labels(ids).to(resources.device)
+        seen, refused = _traffic(plan, resources, x, y, ids)
+        how = {"device": resources.device.type, "versions": versions(), "revision": revision()}
+        found[name] = {**asked, "found": seen, "refused": refused, **how}
+        put(found, path)
+        means = ", ".join(f"{entrant} {facts['passes']:.2f}" for entrant, facts in seen.items())
+        print(f"clean traffic of {name}: passes {means}; {time.monotonic() - began:.0f} s", flush=True)
+
+
+def _traffic(
+    plan: Plan, resources: Resources, x: torch.Tensor, y: torch.Tensor, ids: range
+) -> tuple[dict[str, Facts], dict[str, str]]:
+    """Traffic by entrant, and why a network refuses others."""
+    net, seen, refused = resources.model(plan.network.model), dict[str, Facts](), dict[str, str]()
+    for entrant, text in plan.entrants.items():
+        try:
+            seen[entrant] = measure(net, defences.wrap(text, net), x, y, ids).json()
+        except AntiadvError as error:
+            refused[entrant] = str(error)
+    return seen, refused
+
+
+# ---------------------------------------------------------------- the command
+
+
+def main() -> int:
+    a = arguments()
+    end = time.monotonic() + 60 * a.minutes
+    resources, store = Resources(a.device), Store(a.store)
+    some = [plan for plan in plans(Source(directory=a.data)) if a.network in plan.network.name]
+    path = Path(a.store, TRAFFIC)
+    try:
+        with waiting(path):
+            if not a.list:
+                measure_traffic(some, path, a.clean, resources)
+        refused = {name: set(facts.get("refused", ())) for name, facts in read_traffic(path).items()}
+    except (AntiadvError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    out = {(p.network, p.entrants[e]) for p in some for e in refused.get(p.network.name, ()) if e in p.entrants}
+    asks = [ask for ask in requests(some, a.samples, a.queries) if (ask.network, ask.defence) not in out]
+    asks = [ask for ask in asks if all(word in str(ask) for word in a.only)]
+    todo = []
+    for ask in asks:
+        cells, missing = resolve([ask], resources=resources)
+        for m in missing:
+            print(f"missing: {ask}: {m.why}", flush=True)
+        todo += [(ask, as_stored(cell, store)) for cell in cells]
+    if a.list:
+        for ask, cell in todo:
+            print(f"{len(store.done(cell)):5d}/{ask.samples} {cost(ask):9.0f} {cell.precision:8} {ask}")
+        return 0
+    return run_all(todo, store, resources, end, a)
+
+
+def arguments() -> argparse.Namespace:
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--store", default="results/league")
+    p.add_argument("--minutes", type=float, default=8.0, help="from the start of this process")
+    p.add_argument("--samples", type=int, default=SAMPLES, help="samples of every cell")
+    p.add_argument("--clean", type=int, default=CLEAN, help="images of the clean traffic")
+    p.add_argument("--queries", type=int, default=QUERIES, help="budget of the black-box attacks")
+    p.add_argument("--network", default="", help="networks whose name holds this")
+    p.add_argument("--only", action="append", default=[], help="cells whose text holds this; may be repeated")
+    p.add_argument("--data", help="the folder of imported data sets")
+    p.add_argument("--device")
+    p.add_argument("--shard", type=int, default=SAMPLES)
+    p.add_argument("--batch", type=int, default=1024)
+    p.add_argument("--processes", type=int, default=1, help="how many share the machine and the store")
+    p.add_argument("--list", action="store_true")
+    return p.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
