@@ -9,7 +9,7 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-import httpx
+import httpx2 as httpx
 import numpy as np
 import pytest
 import torch

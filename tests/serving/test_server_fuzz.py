@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-import httpx
+import httpx2 as httpx
 import numpy as np
 import pytest
 
