@@ -31,7 +31,7 @@ from torch import Tensor, nn
 
 from antiadv.core import torch_private
 from antiadv.core.defence import base_of
-from antiadv.core.files import beside
+from antiadv.core.files import atomic_write
 from antiadv.core.losses import ce
 from antiadv.engine.cuda_graphs import LEAST_IMAGES
 from antiadv.engine.optimise import compilable
@@ -100,7 +100,7 @@ def fill(model: nn.Module, x: Tensor, precision: str, note: Path) -> None:
     engine = Fast(max(LEAST_IMAGES, len(x)), precision, compiled=True)
     labels = engine.scores(model, x).argmax(1)
     engine.gradient(model, x, ce, labels)
-    with contextlib.suppress(OSError), beside(note) as part:  # without the note a later process fills the cache again
+    with contextlib.suppress(OSError), atomic_write(note) as part:  # without the note a later process fills the cache again
         part.write_text(torch_private.compiler_cache())
 
 

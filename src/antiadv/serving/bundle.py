@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any  # values of a JSON file
 
 from antiadv.core.errors import BadInput, reason
-from antiadv.core.files import beside
+from antiadv.core.files import atomic_write
 from antiadv.serving.backend import Backend
 
 FORMAT = 1
@@ -122,7 +122,7 @@ def write_card(folder: Path, entries: Card) -> None:
     whole = {"format": FORMAT, **entries, "files": {name: {"bytes": len(content), "digest": _digest(content)}}}
     _check_card(whole)
     lines = [f" {json.dumps(key)}: {json.dumps(value, separators=(',', ':'))}" for key, value in whole.items()]
-    with beside(folder / CARD) as part:
+    with atomic_write(folder / CARD) as part:
         part.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from antiadv.core.errors import BadInput
-from antiadv.core.files import beside
+from antiadv.core.files import atomic_write
 from antiadv.serving.limits import Refused
 
 NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -88,7 +88,7 @@ class Keys:
         """Write the ledger if it changed."""
         if self._ledger is not None and self.spent != self._saved:
             now = dict(self.spent)
-            with beside(self._ledger) as part:
+            with atomic_write(self._ledger) as part:
                 part.write_text(json.dumps(now))
             self._saved = now
 
