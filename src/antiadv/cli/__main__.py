@@ -2,7 +2,7 @@
 
 Commands import torch and the library when they run, so that help and version are quick.
 
-antiadv demo | check | attack | evaluate | report | reproduce | verdict | serve | theory | train | export | data import | list
+antiadv demo | check | attack | evaluate | report | reproduce | verdict | serve | play | theory | train | export | data import | list
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from antiadv.cli import (
     evaluate,
     export,
     options,
+    play,
     report,
     reproduce,
     serve,
@@ -60,6 +61,7 @@ VERBS = {
     "reproduce": reproduce,
     "verdict": verdict,
     "serve": serve,
+    "play": play,
     "theory": theory,
     "train": train,
     "export": export,
