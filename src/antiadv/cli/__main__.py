@@ -2,7 +2,8 @@
 
 Commands import torch and the library when they run, so that help and version are quick.
 
-antiadv demo | check | attack | evaluate | report | reproduce | verdict | serve | play | theory | train | export | data import | list
+antiadv demo | check | attack | evaluate | report | reproduce | verdict | serve | play | theory | train | export
+antiadv data import | list
 """
 
 from __future__ import annotations

@@ -100,7 +100,10 @@ def fill(model: nn.Module, x: Tensor, precision: str, note: Path) -> None:
     engine = Fast(max(LEAST_IMAGES, len(x)), precision, compiled=True)
     labels = engine.scores(model, x).argmax(1)
     engine.gradient(model, x, ce, labels)
-    with contextlib.suppress(OSError), atomic_write(note) as part:  # without the note a later process fills the cache again
+    with (
+        contextlib.suppress(OSError),
+        atomic_write(note) as part,
+    ):  # without the note a later process fills the cache again
         part.write_text(torch_private.compiler_cache())
 
 

@@ -1,7 +1,7 @@
 """What can be picked in the playground, and the check of what a page sent.
 
-    choices.json()          for the page: the networks, the attacks, the numbers with their bounds
-    choices.read(body)      the JSON of a page  →  Asked; anything else is refused with one sentence
+choices.json()          for the page: the networks, the attacks, the numbers with their bounds
+choices.read(body)      the JSON of a page  →  Asked; anything else is refused with one sentence
 """
 
 from __future__ import annotations

@@ -136,7 +136,9 @@ class Sessions:
 
 def _title(asked: Asked) -> str:
     with_layer = f" with {LAYER} (α = {asked.alpha:g}, K = {asked.steps}, gate {asked.gate:g})"
-    return f"{asked.attack} on {asked.network}{with_layer if asked.defence == LAYER else ''}, radius {asked.radius:g}/255"
+    return (
+        f"{asked.attack} on {asked.network}{with_layer if asked.defence == LAYER else ''}, radius {asked.radius:g}/255"
+    )
 
 
 @dataclass

@@ -1,8 +1,8 @@
 """What the page shows of an attack. The attack's thread writes it, the server's threads read it.
 
-    Frame    one image: the picture, the perturbation magnified, the probabilities of f and g
-    Track    one attack on the image: its margin at every query, the last frame, how it ended
-    Story    the clean image and its tracks: the attack that was picked, then the adaptive attacker
+Frame    one image: the picture, the perturbation magnified, the probabilities of f and g
+Track    one attack on the image: its margin at every query, the last frame, how it ended
+Story    the clean image and its tracks: the attack that was picked, then the adaptive attacker
 """
 
 from __future__ import annotations
