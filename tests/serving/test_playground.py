@@ -26,12 +26,11 @@ from antiadv.serving.playground.app import make_app
 from antiadv.serving.playground.choices import ATTACKS, NUMBERS, Choices
 from antiadv.serving.playground.session import MOST, Sessions
 from antiadv.serving.playground.share import share
-from antiadv.serving.playground.story import Frame, Story, Track
+from antiadv.serving.playground.story import GOING, Frame, Story, Track
 
 PATIENCE = 60.0  # a watchdog: on a busy machine everything takes longer
 HERE = "http://127.0.0.1:8001"
 BUDGET = 12  # queries: enough for each attack to begin
-GOING = ("loading", "running", "paused")
 
 
 @pytest.fixture(scope="module")
@@ -233,12 +232,7 @@ def test_stop_ends_the_attack_and_another_may_begin(paused: bool, client: TestCl
     assert story["tracks"][0]["sent"] < 5000
     assert story["tracks"][0]["fooled"] is None
     assert client.get(session + "/share").status_code == 200
-    end = time.monotonic() + PATIENCE
-    while (
-        client.post(session + "/start", json=asked(attack="pgd", defence="none")).status_code == 409
-    ):  # the thread is ending
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    start(client, session, attack="pgd", defence="none")
     wait(client, session, "ended")
 
 

@@ -33,7 +33,7 @@ from antiadv.evaluation.shard import attack_and_judge
 from antiadv.serving.limits import Refused
 from antiadv.serving.playground.choices import LAYER, SIZE, Asked, Choices
 from antiadv.serving.playground.pictures import inline, uploaded
-from antiadv.serving.playground.story import Story, Track, make_frame
+from antiadv.serving.playground.story import GOING, Story, Track, make_frame
 from antiadv.serving.playground.watched import Control, Stopped, Watched
 
 MOST = 4  # sessions
@@ -56,7 +56,7 @@ class Session:
 
     @property
     def running(self) -> bool:
-        return self._thread is not None and self._thread.is_alive()
+        return self.story.status in GOING
 
     def upload(self, content: bytes) -> str:
         """Keep this picture, and return it as the network will see it."""

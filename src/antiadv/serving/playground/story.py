@@ -17,6 +17,8 @@ from torch import Tensor, nn
 
 from antiadv.serving.playground.pictures import inline, magnified
 
+GOING = ("loading", "running", "paused")  # the states in which an attack has not ended
+
 
 @dataclass(frozen=True)
 class Frame:
