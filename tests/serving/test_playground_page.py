@@ -60,7 +60,7 @@ def browser() -> Iterator[Browser]:
 
 def until(page: Page, script: str) -> None:
     end = time.monotonic() + PATIENCE
-    while not page.value(script):
+    while page.value(script) is not True:
         assert time.monotonic() < end, f"never true: {script}; the page says {text(page, 'status')}"
         time.sleep(0.02)
 
@@ -172,7 +172,7 @@ def test_step_continue_and_stop(browser: Browser, url: str) -> None:
     choose(page, "radius", "0.5")
     click(page, "step")
     until(
-        page, "document.getElementById('start').textContent === 'Continue' && document.querySelector('polyline.each')"
+        page, "document.getElementById('start').textContent === 'Continue' && !!document.querySelector('polyline.each')"
     )
     assert drawn(page) == 1
     click(page, "step")
