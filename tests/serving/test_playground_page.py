@@ -109,8 +109,8 @@ def test_an_attack_with_every_control_to_its_end(browser: Browser, url: str, tmp
     page = opened(browser, url, height=1240)
     click(page, "random")
     choose(page, "sample", 5)
-    page.value("document.querySelector('#thumbs button[data-sample=\"7\"]').click()")
-    assert page.value("document.getElementById('sample').value") == "7"
+    page.value("document.querySelector('#thumbs button[data-sample=\"8\"]').click()")
+    assert page.value("document.getElementById('sample').value") == "8"
     choose(page, "defence", "none")
     assert [enabled(page, name) for name in ("alpha", "steps", "gate")] == [False] * 3
     choose(page, "defence", "anti_adversary")
@@ -119,7 +119,7 @@ def test_an_attack_with_every_control_to_its_end(browser: Browser, url: str, tmp
         ("steps", "2", "2"),
         ("gate", "0.95", "0.95"),
         ("radius", "8", "8/255"),
-        ("queries", "150", "150"),
+        ("queries", "90", "90"),
     ):
         choose(page, name, value)
         assert page.value(f"document.querySelector('output[for={name}]').textContent") == shown
