@@ -106,7 +106,7 @@ def check_quiet(page: Page, url: str) -> None:
 
 
 def test_an_attack_with_every_control_to_its_end(browser: Browser, url: str, tmp_path: Path) -> None:
-    page = opened(browser, url, height=1240)
+    page = opened(browser, url, height=1090)
     click(page, "random")
     choose(page, "sample", 5)
     page.value("document.querySelector('#thumbs button[data-sample=\"8\"]').click()")

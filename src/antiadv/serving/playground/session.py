@@ -135,7 +135,8 @@ class Sessions:
 
 
 def _title(asked: Asked) -> str:
-    with_layer = f" with {LAYER} (α = {asked.alpha:g}, K = {asked.steps}, gate {asked.gate:g})"
+    gate = f"gate {asked.gate:g}" if asked.gate < 1 else "no gate"
+    with_layer = f" with {LAYER} (α = {asked.alpha:g}, K = {asked.steps}, {gate})"
     return (
         f"{asked.attack} on {asked.network}{with_layer if asked.defence == LAYER else ''}, radius {asked.radius:g}/255"
     )
