@@ -135,6 +135,7 @@ def test_an_attack_with_every_control_to_its_end(browser: Browser, url: str, tmp
     assert page.value("[...document.querySelectorAll('.verdict')].every(v => !v.hidden && v.textContent)")
     assert (enabled(page, "start"), enabled(page, "stop"), enabled(page, "share")) == (True, False, True)
     check_quiet(page, url)
+    until(page, "document.getAnimations().length === 0")  # the bars have come to rest
     shot = page.screenshot(tmp_path / "playground.png")
     assert shot.stat().st_size > 10_000
     if wanted := os.environ.get("ANTIADV_SCREENSHOT"):

@@ -21,8 +21,9 @@ STYLE = """
   --f: #85b7ff; --g: #d3a4f5; --good: #6fce97; --bad: #ff8a80; } }
 body { margin: 0 auto; padding: 1rem; max-width: 60rem; background: var(--back); color: var(--ink);
   font: 1rem/1.5 system-ui, sans-serif; }
-.row { display: grid; grid-template-columns: repeat(auto-fit, minmax(8rem, 1fr)); gap: 1rem; }
-.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(16rem, 1fr)); gap: 1.5rem; }
+.row { display: grid; grid-template-columns: repeat(auto-fill, minmax(9rem, 12rem)); gap: 1rem; }
+h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; }
+.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(16rem, 1fr)); gap: 1.5rem; margin: 1rem 0; }
 figure { margin: 0; } img { width: 100%; max-width: 12rem; image-rendering: pixelated; border-radius: 4px; }
 figcaption, .soft { color: var(--soft); font-size: .9rem; }
 table { border-collapse: collapse; width: 100%; font-size: .9rem; } caption { text-align: left; font-weight: 600; }
@@ -104,6 +105,6 @@ def _curve(track: dict[str, Any]) -> str:
         f'<figure><svg viewBox="-4 -8 {WIDTH + 8} {HEIGHT + 16}" role="img" aria-label="margin curve">'
         f'<line class="axis" x1="0" x2="{WIDTH}" y1="{zero:.1f}" y2="{zero:.1f}"/>'
         f'<polyline class="each" points="{place(points)}"/><polyline class="best" points="{place(best)}"/>'
-        f'<text x="0" y="{zero - 3:.1f}">0</text></svg>'
+        f'<text x="0" y="{zero - 3:.1f}">0</text><text x="0" y="4">{top:.1f}</text></svg>'
         f"<figcaption>{caption}{asked} is wrong.</figcaption></figure>"
     )
