@@ -6,6 +6,7 @@ Where ANTIADV_SCREENSHOT names a folder, the picture of docs/playground.md is wr
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import signal
@@ -188,6 +189,17 @@ def test_step_continue_and_stop(browser: Browser, url: str) -> None:
     check_quiet(page, url)
 
 
+def drop(page: Page, content: bytes) -> None:
+    """Let a file fall onto the page."""
+    page.value(
+        "(() => { const held = new DataTransfer();"
+        f" const bytes = Uint8Array.from(atob('{base64.b64encode(content).decode()}'), c => c.charCodeAt(0));"
+        " held.items.add(new File([bytes], 'mine.jpg'));"
+        " for (const kind of ['dragover', 'drop']) document.getElementById('drop')"
+        ".dispatchEvent(new DragEvent(kind, {dataTransfer: held, bubbles: true, cancelable: true})) })()"
+    )
+
+
 def test_uploads_good_and_bad(browser: Browser, url: str, tmp_path: Path) -> None:
     page = opened(browser, url)
 
@@ -200,8 +212,10 @@ def test_uploads_good_and_bad(browser: Browser, url: str, tmp_path: Path) -> Non
     until(page, "document.getElementById('status').className === 'bad'")
     assert "\n" not in text(page, "status")
     page.complaints.clear()  # a browser notes every answer of 400
-    give(picture(200, 300))
-    until(page, "document.getElementById('source').textContent.startsWith('Your picture')")
+    for way in ("chosen", "dropped"):
+        choose(page, "sample", 1)
+        give(picture(200, 300)) if way == "chosen" else drop(page, picture(300, 200, "jpeg"))
+        until(page, "document.getElementById('source').textContent.startsWith('Your picture')")
     choose(page, "attack", "pgd")
     click(page, "start")
     until(page, ENDED)
