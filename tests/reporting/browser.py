@@ -92,14 +92,15 @@ class Browser:
             page.hear(heard["method"], heard["params"])
         return heard
 
-    def open(self, path: Path, **media: object) -> Page:
+    def open(self, path: Path | str, **media: object) -> Page:
+        """Open a file, or the page of an address."""
         target = self.ask("Target.createTarget", url="about:blank")["targetId"]
         session = self.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         page = self._pages[session] = Page(self, session)
         for domain in ("Page", "Runtime", "Log", "Network"):
             page.ask(f"{domain}.enable")
         page.look(**media)  # type: ignore[arg-type]
-        page.ask("Page.navigate", url=path.resolve().as_uri())
+        page.ask("Page.navigate", url=path if isinstance(path, str) else path.resolve().as_uri())
         while not page.loaded:
             self._hear()
         return page

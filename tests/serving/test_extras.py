@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import socket
 import sys
 from pathlib import Path
 
@@ -11,11 +12,19 @@ import pytest
 from antiadv.cli.__main__ import main
 from antiadv.core.errors import MissingExtra
 from antiadv.serving import app, metrics, serve
+from antiadv.serving.playground import app as playground
+from antiadv.serving.playground import run
 
-MODULES = [(app, "starlette.applications"), (serve, "uvicorn"), (metrics, "prometheus_client")]
+MODULES = [
+    (app, "starlette.applications"),
+    (serve, "uvicorn"),
+    (metrics, "prometheus_client"),
+    (playground, "starlette.applications"),
+    (run, "uvicorn"),
+]
 
 
-@pytest.mark.parametrize(("module", "package"), MODULES, ids=[package for _, package in MODULES])
+@pytest.mark.parametrize(("module", "package"), MODULES, ids=[m.__name__ for m, _ in MODULES])
 def test_a_missing_package_is_named_with_its_extra(
     module: object, package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -50,4 +59,10 @@ def test_wrong_options_are_one_sentence(
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("ANTIADV_KEYS", raising=False)
     assert main(["serve", "--port", "0", *options]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_port_in_use_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        assert main(["play", "--no-open", "--port", str(taken.getsockname()[1])]) == 2
     assert capsys.readouterr().err.count("\n") == 1

@@ -2,9 +2,10 @@
 
 Commands import torch and the library when they run, so that help and version are quick.
 
-The table VERBS lists them.
-antiadv demo | check | attack | evaluate | report | reproduce | verdict | certify | serve | theory | train | export |
-        data import | list
+antiadv The table VERBS lists them.
+antiadv demo | check | attack | evaluate | report | reproduce | verdict | certify | serve | play | theory | train | export
+antiadv data import | export |
+        data import | list | demo
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from antiadv.cli import (
     export,
     league,
     options,
+    play,
     report,
     reproduce,
     serve,
@@ -68,6 +70,7 @@ VERBS = {
     "serve": serve,
     "tune": tune,
     "league": league,
+    "play": play,
     "theory": theory,
     "train": train,
     "export": export,

@@ -58,6 +58,7 @@ def out() -> Console:
 
 def print_json(value: Any) -> None:
     _stdout().write(json.dumps(value, indent=1) + "\n")
+    _stdout().flush()  # a program may wait for it
 
 
 def _stdout() -> TextIO:

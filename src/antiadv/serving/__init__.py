@@ -11,5 +11,6 @@ batcher.py         requests become batches, run by engine threads
 door.py            from a valid request to its answer: budget, queue, counting, reload
 app.py             the HTTP application: paths, bodies, keys, errors
 serve.py           uvicorn and signals; on_ray.py: the same application on a Ray cluster
+playground/        a page on this machine on which one image is attacked live
 limits.py, keys.py, metrics.py, near_duplicates.py, logs.py
 """

@@ -1,0 +1,31 @@
+"""`antiadv play`: a page on this machine on which one image is attacked while you watch."""
+
+from __future__ import annotations
+
+import webbrowser
+from typing import Annotated
+
+import typer
+
+from antiadv.cli import options, show
+
+
+def command(
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0 chooses a free one.")] = 8001,
+    no_open: Annotated[bool, typer.Option("--no-open", help="Do not open a browser.")] = False,
+    device: options.Device = None,
+    json: options.Json = False,
+    debug: options.Debug = False,
+) -> None:
+    """Open a playground in the browser, at 127.0.0.1, until Ctrl-C."""
+    from antiadv.serving.playground.run import play
+
+    def ready(url: str) -> None:
+        if json:
+            show.print_json({"url": url})
+        else:
+            print(f"The playground is at {url}; Ctrl-C ends it.", flush=True)
+        if not no_open:
+            webbrowser.open(url)
+
+    play(port, device, ready)
