@@ -45,8 +45,9 @@ class Finding:
 def preflight(model: nn.Module, x: Tensor, y: Tensor, batch: int = 64) -> list[Finding]:
     """Check a classifier on images [N, C, H, W] and their labels; about 100 images are enough.
 
+    >>> import torch
     >>> net = nn.Sequential(nn.Flatten(), nn.Linear(12, 3)).eval()
-    >>> x = torch.rand(8, 3, 2, 2)
+    >>> x = torch.linspace(0, 1, 96).reshape(8, 3, 2, 2)
     >>> [f.name for f in preflight(net, x, net(x).argmax(1)) if f.fine is False]
     []
     """

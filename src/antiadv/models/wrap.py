@@ -52,9 +52,10 @@ def wrap(
 
     >>> import torch
     >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 3))
-    >>> wrap(net, mean=(0.5,), std=(0.25,))(torch.rand(5, 3, 2, 2)).shape
+    >>> x = torch.linspace(0, 1, 60).reshape(5, 3, 2, 2)
+    >>> wrap(net, mean=(0.5,), std=(0.25,))(x).shape
     torch.Size([5, 3])
-    >>> wrap(lambda images: images.mean((2, 3)))(torch.rand(5, 3, 2, 2)).shape
+    >>> wrap(lambda images: images.mean((2, 3)))(x).shape
     torch.Size([5, 3])
     """
     if not callable(model):
