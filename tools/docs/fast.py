@@ -49,7 +49,7 @@ def table_row(cell: Cell, store: Store, stored: Stored) -> dict[str, str]:
     return {
         "network": f"`{cell.model}`",
         "defence": "" if cell.defence == "none" else f"`{cell.defence}`",
-        "attack": f"`{cell.attack}`" + (", edition 1" if cell.earlier else ""),
+        "attack": f"`{cell.attack}`" + (", earlier edition" if cell.earlier else ""),
         "n": str(len(mine)),
         "standing": str(sum(mine.values())),
         "AutoAttack": str(sum(worst(mine, auto).values())) if len(auto) == len(PARTS) else "not stored",

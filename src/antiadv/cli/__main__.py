@@ -2,10 +2,7 @@
 
 Commands import torch and the library when they run, so that help and version are quick.
 
-antiadv The table VERBS lists them.
-antiadv demo | check | attack | evaluate | report | reproduce | verdict | certify | serve | play | theory | train | export
-antiadv data import | export |
-        data import | list | demo
+The table `VERBS` lists them.
 """
 
 from __future__ import annotations
