@@ -41,12 +41,12 @@ class Reply:
     """A complete answer of a server."""
 
     status: int
-    headers: Mapping[str, str]
+    headers: Mapping[str, str]  # by names in lower case: servers differ in how they write them
     body: bytes
 
     @property
     def kind(self) -> str:
-        return self.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,9 @@ class Line:
             sent()
             connection.request(method, path, body, {**self.headers, **headers})
             answer = connection.getresponse()
-            return Reply(answer.status, dict(answer.headers.items()), self._read(answer, end))
+            return Reply(
+                answer.status, {name.lower(): value for name, value in answer.headers.items()}, self._read(answer, end)
+            )
 
     def _read(self, answer: http.client.HTTPResponse, end: float) -> bytes:
         """The body, at most LARGEST bytes, until the time is over."""
@@ -253,7 +255,7 @@ def _close(idle: queue.LifoQueue[http.client.HTTPConnection]) -> None:
 
 def _asked_wait(reply: Reply) -> float | None:
     """The seconds of `Retry-After`; a date is not read."""
-    text = reply.headers.get("Retry-After", "")
+    text = reply.headers.get("retry-after", "")
     return float(text) if re.fullmatch(r"\d{1,6}", text) else None
 
 

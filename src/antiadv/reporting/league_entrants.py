@@ -53,8 +53,8 @@ def _same(text: str) -> Settings:
     return Settings(text, text)
 
 
-# A line for each entrant. Left out: smoothing, whose worth is its certificate (`antiadv certify`); robust_features, which
-# needs a file made for the network; and stateful, which judges a client and not an image.
+# A line for each entrant. Left out: smoothing, whose worth is its certificate (`antiadv certify`); robust_features,
+# which needs a file made for the network; and stateful, which judges a client and not an image.
 ENTRANTS: dict[str, Settings] = {
     "bare": _same(defences.BARE),
     "layer": Settings("anti_adversary:step_size=0.01", "anti_adversary"),
