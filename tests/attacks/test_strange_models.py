@@ -72,7 +72,9 @@ def test_a_strange_model_is_survived(name: str, p: float, classes: int, dtype: t
         assert found.fooled[ALIVE].all()
 
 
-@pytest.mark.parametrize("name", ["transfer", "bpda", "smooth", "pseudo_label", "adaptive:steps=20"])
+@pytest.mark.parametrize(
+    "name", ["transfer", "bpda", "smooth", "pseudo_label", pytest.param("adaptive:steps=20", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("defence", ["anti_adversary:step_size=0.01", "rounded_scores", "small_noise"])
 @pytest.mark.parametrize("classes", [2, 3])
 def test_and_so_is_a_defence_before_it(name: str, defence: str, classes: int) -> None:

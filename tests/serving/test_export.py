@@ -84,8 +84,8 @@ def test_a_randomised_defence_is_refused(text: str, tmp_path: Path) -> None:
     ("kind", "text"),
     [
         ("pools", "anti_adversary:steps=1,step_size=0.05"),
-        ("norms", "anti_adversary:steps=2,step_size=0.05+0.01+0.1,clip=true"),
-        ("attention", "anti_adversary:steps=1,step_size=0.05"),
+        pytest.param("norms", "anti_adversary:steps=2,step_size=0.05+0.01+0.1,clip=true", marks=pytest.mark.slow),
+        pytest.param("attention", "anti_adversary:steps=1,step_size=0.05", marks=pytest.mark.slow),
     ],
 )
 def test_an_onnx_file_answers_as_the_layer_for_any_number_of_images(kind: str, text: str, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ EPS = 8 / 255
 
 @pytest.fixture(scope="module")
 def photos() -> Images:
-    found: Images = np.array(data.load("cifar10").images(tuple(range(256))), np.float32)
+    found: Images = data.load("cifar10").images(tuple(range(256))).numpy()
     return found
 
 

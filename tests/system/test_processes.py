@@ -352,7 +352,7 @@ def test_the_number_of_a_gpu_is_not_sent_to_workers(monkeypatch: pytest.MonkeyPa
     for asked, sent in (("cuda:1", "cuda"), ("cuda", "cuda"), ("cpu", "cpu")):
         there = pickle.loads(processes._pickled(Work(Resources(asked, models={MODEL: bands()}), 17)))
         assert (there.resources.asked, there.resources.device) == (sent, torch.device(sent))
-        assert (there.batch, there.resources.compiled) == (17, False)
+        assert (there.batch, there.resources.compiled) == (17, "auto")
         assert MODEL in there.resources._given
 
 
