@@ -90,6 +90,7 @@ def test_the_judge_is_another_engine_while_the_network_may_change() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, about its own compiler
 @pytest.mark.parametrize("device", DEVICES)
 def test_the_compiled_network_takes_over_and_answers_alike(device: str, notes: Path) -> None:
     net = defences.wrap("anti_adversary", models.load("compact:trades")).to(device)
