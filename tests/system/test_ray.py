@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -295,6 +295,24 @@ def test_only_the_rows_asked_for_are_sent() -> None:
     assert part.digest == whole.digest
     assert part.images([900, 3]).equal(whole.images([900, 3]))
     assert part.labels([7]).equal(whole.labels([7]))
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_node_that_starts_too_slowly_is_started_once_more(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+    starts = list[object]()
+
+    def init(address: str | None = None, **_: object) -> None:
+        starts.append(address)
+        if len(starts) <= times:
+            raise Exception("The current node timed out during startup. This could happen because ...")
+
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    expected = pytest.raises(BadInput, match="no Ray cluster") if times == 2 else nullcontext()
+    with expected, ray_runner._connected(None):
+        pass
+    assert starts == [None, None]
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "head:port"])

@@ -290,8 +290,8 @@ def _connected(address: str | None) -> Iterator[None]:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     handler = signal.getsignal(signal.SIGTERM)
     try:
-        ray.init(address, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
-    except (ConnectionError, ImportError, RuntimeError, ValueError, TimeoutError) as error:
+        _start(address)
+    except Exception as error:  # Ray raises a plain Exception if its node starts too slowly
         raise _no_cluster(address, error) from error
     if callable(handler):  # put it back: Ray's own handler would print a stack and exit
         with contextlib.suppress(ValueError):  # only the main thread may set handlers
@@ -300,6 +300,18 @@ def _connected(address: str | None) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+def _start(address: str | None) -> None:
+    """Connect to Ray, or start it here. It is started a second time if its node is not up within Ray's 30 seconds."""
+    options = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.ERROR}
+    try:
+        ray.init(address, **options)
+    except Exception as error:
+        if address is not None or "timed out during startup" not in str(error):
+            raise
+        ray.shutdown()
+        ray.init(**options)
 
 
 def _no_cluster(address: str | None, error: Exception) -> BadInput:
