@@ -4,8 +4,8 @@
     check_graph(content)                                                  refuses what a plain network does not need
 
 An ONNX file is data, but a graph can name other files, libraries and endless loops. So a file may hold standard
-operators only, no functions, no graph inside an operator (loops and branches) and no weights outside the file. No operator library is
-ever loaded. It can still ask for much memory: load only what you would also run.
+operators only, no functions, no graph inside an operator (loops and branches) and no weights outside the file. No
+operator library is ever loaded. It can still ask for much memory: load only what you would also run.
 """
 
 from __future__ import annotations
