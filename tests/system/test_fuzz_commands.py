@@ -6,10 +6,12 @@ As in `test_fuzz_calls.py`: each works, or is refused in one line. A server that
 from __future__ import annotations
 
 import importlib
+import math
 import socket
 from pathlib import Path
 
 import pytest
+import torch
 import uvicorn
 
 from antiadv.cli.__main__ import main
@@ -26,8 +28,8 @@ COMMANDS = (
     f"league {MODEL} --samples 0:1 --minutes 0.01 --threat linf:8/255,queries=2 --entrants rounded_scores "
     "--store {here}/out --out {here}/out",
     f"certify {MODEL} --samples 0:2 --std 0.25 --n0 2 --n 4 --alpha 0.1 --store {{here}}/out --csv {{here}}/out/a.csv",
-    f"export {{here}}/out/bundle {MODEL} --defence none --format pt2 --images 2 --verdict {{here}}/said.txt",
-    "export {here}/out/bundle --model tests.toys:make_small_net --format onnx --images 0",
+    f"export --out {{here}}/out/bundle {MODEL} --defence none --format pt2 --images 2 --verdict {{here}}/said.txt",
+    "export --out {here}/out/bundle --model tests.toys:make_small_net --format onnx --images 0",
     "serve {here}/bundle --port 0 --threads 1 --keys {here}/keys --ledger {here}/out/ledger --quiet",
     f"serve {MODEL} --defence none --shape 3,32,32 --backend eager --port 0 --batch 2 --wait-ms 1 --rows 4 --queue 8 "
     "--body-mb 1 --timeout 2 --drain 0",
@@ -118,3 +120,37 @@ def test_numbers_that_no_machine_has(line: str, here: Path, capsys: pytest.Captu
     assert code == 2, said
     assert said.startswith("antiadv: ")
     assert len(said.splitlines()) == 1
+
+
+class Spoilt(torch.nn.Module):
+    """Answers one class, and NaN for dark images."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        s = torch.arange(10.0) + x.mean((1, 2, 3))[:, None]
+        return torch.where(x.mean((1, 2, 3))[:, None] < 0.4, math.nan, s)
+
+
+class Raises(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        raise ValueError("too dark.\nAnd more of it")
+
+
+@pytest.mark.parametrize("network", ["Spoilt", "Raises"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "tune --samples 0:16",
+        "league --samples 0:16 --minutes 0.01 --entrants rounded_scores",
+        "certify --samples 0:16 --n0 1 --n 2",
+        "verdict --samples 0:4 --minutes 0.01",
+        "export --out {here}/out --format pt2 --images 16",
+    ],
+)
+def test_a_network_that_raises_or_answers_nan_is_one_sentence(
+    line: str, network: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = main([*line.format(here=here).split(), "--model", f"tests.system.test_fuzz_commands:{network}"])
+    said = capsys.readouterr()
+    assert code == 2, said
+    assert sum(word.startswith("antiadv: ") for word in said.err.splitlines()) == 1
+    assert ("NaN" if network == "Spoilt" else "too dark") in said.err
