@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -235,3 +236,19 @@ def test_the_command_prints_the_curve_and_writes_it(capsys: pytest.CaptureFixtur
     run_file = json.loads((Path(said["folder"]) / "run.json").read_text())
     assert run_file["command"].startswith("antiadv certify --data cifar10:test --model tests.toys:make_rule")
     assert main(["certify", "--model", "tests.toys:make_rule", "--alpha", "2"]) == 2
+
+
+def test_copies_are_made_a_few_at_a_time_whatever_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Sizes(nn.Module):
+        seen: list[int] = []  # noqa: RUF012
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.seen.append(len(x))
+            return x.flatten(1)[:, :3]
+
+    x = torch.full((1, 3, 2, 2), 0.5)
+    whole = certify(Sizes().eval(), x, torch.tensor([0]), n0=7, n=40)
+    monkeypatch.setattr(sys.modules["antiadv.evaluation.certify"], "MOST_VALUES", 5 * x[0].numel())
+    Sizes.seen.clear()
+    assert certify(Sizes().eval(), x, torch.tensor([0]), n0=7, n=40, batch=10**12).records == whole.records
+    assert max(Sizes.seen) == 5

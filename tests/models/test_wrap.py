@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import antiadv
 from antiadv import models
 from antiadv.core.errors import BadInput
-from antiadv.models.wrap import wrap
+from antiadv.models.wrap import processor_settings, wrap
 
 X = torch.rand(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 
@@ -135,6 +135,36 @@ def test_onnx_files_are_networks_named_by_their_content(tmp_path: Path) -> None:
     path.write_bytes(b"not onnx")
     with pytest.raises(BadInput, match="ONNX"):
         models.load(f"onnx:{path}")
+
+
+@pytest.mark.filterwarnings("ignore")  # of the exporter, about its own parts
+def test_weights_beside_an_onnx_file_are_in_its_digest(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    onnx = pytest.importorskip("onnx")
+    path = tmp_path / "net.onnx"
+    save_onnx(linear(), path)
+    whole = onnx.load(str(path))
+    onnx.save(whole, str(path), save_as_external_data=True, location="weights.bin", size_threshold=32)
+    (tmp_path / "other.bin").write_bytes(b"not named")
+    before, scores = models.digest(models.load(f"onnx:{path}")), models.load(f"onnx:{path}")(X)
+    (tmp_path / "other.bin").write_bytes(b"changed")
+    assert models.digest(models.load(f"onnx:{path}")) == before
+    content = bytearray((tmp_path / "weights.bin").read_bytes())
+    content[-2] ^= 1
+    (tmp_path / "weights.bin").write_bytes(content)
+    changed = models.load(f"onnx:{path}")
+    assert models.digest(changed) != before
+    assert not torch.equal(changed(X), scores)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"[" * 100_000, b'{"image_mean": [1' + b"0" * 400 + b'], "image_std": [1]}', b'{"size": {"height": Infinity}}'],
+)
+def test_a_strange_processor_is_refused(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "preprocessor_config.json").write_bytes(content)
+    with pytest.raises(BadInput):
+        processor_settings(tmp_path)
 
 
 def test_a_folder_of_hugging_face(tmp_path: Path) -> None:

@@ -162,9 +162,33 @@ def _constant_outside() -> onnx.ModelProto:
     return graph(helper.make_node("Constant", [], ["w"], value=weights))
 
 
+def _functions() -> onnx.ModelProto:
+    """Each function calls the next one twice: forty of them are 2^40 operators."""
+    made, opset = graph(helper.make_node("f0", ["images"], ["out"], domain="own")), [helper.make_opsetid("", 13)]
+    made.opset_import.append(helper.make_opsetid("own", 1))
+    own = [*opset, helper.make_opsetid("own", 1)]
+    for k in range(40):
+        inner = [helper.make_node(f"f{k + 1}", [a], [b], domain="own") for a, b in (("x", "y"), ("y", "z"))]
+        made.functions.append(helper.make_function("own", f"f{k}", ["x"], ["z"], inner, own))
+    last = [helper.make_node("Relu", ["x"], ["z"])]
+    made.functions.append(helper.make_function("own", "f40", ["x"], ["z"], last, opset))
+    return made
+
+
+def _sparse_outside() -> onnx.ModelProto:
+    """The indices of a sparse constant are in another file."""
+    made = graph(helper.make_node("Constant", [], ["w"]))
+    attribute = made.graph.node[-1].attribute.add(name="sparse_value", type=onnx.AttributeProto.SPARSE_TENSOR)
+    attribute.sparse_tensor.values.CopyFrom(helper.make_tensor("w", TensorProto.FLOAT, [1], [1.0]))
+    attribute.sparse_tensor.indices.data_location = TensorProto.EXTERNAL
+    return made
+
+
 HOSTILE: dict[str, Callable[[], onnx.ModelProto]] = {
     "weights outside": _outside,
     "a constant outside": _constant_outside,
+    "sparse indices outside": _sparse_outside,
+    "functions without end": _functions,
     "endless loop": lambda: graph(helper.make_node("Loop", ["", ""], [], body=_inner())),
     "branch": lambda: graph(helper.make_node("If", ["images"], ["c"], then_branch=_inner(), else_branch=_inner())),
     "foreign operator": lambda: graph(helper.make_node("Run", ["images"], ["out"], domain="evil")),

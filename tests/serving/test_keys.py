@@ -71,7 +71,9 @@ def test_a_name_twice_is_refused() -> None:
         Keys.read(f"ann {digest('1')}\nann {digest('2')}")
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"ann": -1}', '{"ann": "all"}'])
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"ann": -1}', '{"ann": "all"}', "[" * 100_000, '{"ann": ' + "9" * 5000 + "}"]
+)
 def test_a_strange_ledger_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "spent.json").write_text(text)
     with pytest.raises(BadInput):

@@ -144,6 +144,7 @@ WRONG = [
     {"gate": 0},
     {"radius": 1e9},
     {"queries": 10**9},
+    *({name: 10**400} for name in ("alpha", "steps", "queries", "sample")),
 ]
 
 
@@ -317,6 +318,13 @@ def test_other_hosts_and_other_pages_are_refused(headers: dict[str, str], client
 def test_the_page_itself_may_ask(host: str, client: TestClient) -> None:
     headers = {"Host": host, "Origin": f"http://{host}"}
     assert client.post("/api/sessions", headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize("number", ["1000", "-1", "1.5", "9" * 5000, "\u0663"])
+def test_a_sample_that_does_not_exist_gets_a_sentence(number: str, client: TestClient) -> None:
+    answer = client.get(f"/api/samples/{number}")
+    assert answer.status_code == 404
+    assert "pick one" in answer.json()["error"]
 
 
 def test_unknown_paths_and_sessions_get_a_sentence(client: TestClient) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from antiadv.serving.backend import Answer
 from antiadv.serving.limits import Refused
-from antiadv.serving.protocol import Asked, read, write
+from antiadv.serving.protocol import MOST_LISTS, Asked, read, write
 from tests.serving.nets import SHAPE, binary_request, binary_scores, json_request, pictures
 
 X = pictures(2)
@@ -179,3 +179,9 @@ def test_bytes_behind_the_json_that_no_input_claims_are_refused() -> None:
     both = changed(parameters={"binary_data_size": X.nbytes})
     with pytest.raises(Refused):
         read(json.dumps(both).encode(), None, SHAPE, 4)
+
+
+@pytest.mark.parametrize("each", [b"[],", b"{},"])
+def test_more_lists_than_any_request_needs_are_refused_before_they_are_read(each: bytes) -> None:
+    with pytest.raises(Refused, match="more than"):
+        read(b'{"inputs": [' + each * (MOST_LISTS + 1) + b"0]}", None, SHAPE, 4)

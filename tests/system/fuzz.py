@@ -124,7 +124,9 @@ def files(root: Path) -> set[Path]:
 
 @contextlib.contextmanager
 def harmless(
-    case: object, apart_from: type[BaseException] | tuple[type[BaseException], ...] = AntiadvError
+    case: object,
+    apart_from: type[BaseException] | tuple[type[BaseException], ...] = AntiadvError,
+    seconds: float = SECONDS,
 ) -> Iterator[None]:
     """The code in this block must end in time, normally or with an AntiadvError, and change no global state."""
 
@@ -132,7 +134,7 @@ def harmless(
         raise AssertionError(f"{case} hangs")
 
     before, old = state(), signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
     except apart_from as error:

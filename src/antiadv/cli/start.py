@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from importlib import import_module
+from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from antiadv.core.errors import BadInput
+from antiadv.core.errors import AntiadvError, BadInput, first_line
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -46,6 +49,22 @@ def _quit(number: int, _: object) -> None:
     os._exit(128 + number)
 
 
+@contextmanager
+def _own_code_explained() -> Iterator[None]:
+    """Turn an error out of the user's own code, such as a network, into one sentence. Others are bugs, and stay."""
+    try:
+        yield
+    except (AntiadvError, OSError):
+        raise
+    except Exception as error:
+        ours = tuple(map(str, (Path(__file__).parents[1], sys.prefix, sys.base_prefix, "<")))
+        places = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+        if all(place.startswith(ours) for place in places):
+            raise
+        what = f"{type(error).__name__}: {first_line(error)}"
+        raise BadInput(f"the network or another part of your own code raised {what}. --debug shows where.") from error
+
+
 def verb(command: Callable[P, T]) -> Callable[P, T]:
     """Wrap a command: import the library first, refuse integers beyond 64 bits, and keep stdout for results."""
 
@@ -57,7 +76,7 @@ def verb(command: Callable[P, T]) -> Callable[P, T]:
         for name, value in kwargs.items():
             if isinstance(value, int) and not -LARGEST <= value < LARGEST:
                 raise BadInput(f"--{name.replace('_', '-')} must be between -2^63 and 2^63; found {value}.")
-        with show.stdout_for_results():
+        with show.stdout_for_results(), _own_code_explained():
             return command(*args, **kwargs)
 
     return run

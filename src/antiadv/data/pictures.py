@@ -18,12 +18,13 @@ from PIL import Image
 from antiadv.core.bounds import PIXELS
 from antiadv.core.errors import BadInput, reason
 
+LARGEST = 8 * PIXELS  # bytes of a file: four channels of 16 bits, not packed
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
 
 
 def open_picture(source: bytes | Path, where: str) -> Image.Image:
     """Decode a picture of at most PIXELS pixels. `where` names it in errors. A missing file raises OSError."""
-    content = source.read_bytes() if isinstance(source, Path) else source
+    content = _content(source) if isinstance(source, Path) else source
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # PIL warns about large sizes and odd metadata
@@ -37,6 +38,14 @@ def open_picture(source: bytes | Path, where: str) -> Image.Image:
             f"{where} cannot be read as a picture: {_reason(error)}; give a PNG, JPEG or WebP file."
         ) from error
     return picture
+
+
+def _content(path: Path) -> bytes:
+    with path.open("rb") as file:
+        content = file.read(LARGEST + 1)
+    if len(content) > LARGEST:
+        raise BadInput(f"{path} is larger than {LARGEST:,} bytes, which no picture needs. Give a smaller picture.")
+    return content
 
 
 def check_size(width: int, height: int, where: str) -> None:

@@ -44,6 +44,7 @@ from antiadv.engine.fast import Fast, engine
 STREAM = 0xCE2712  # folds the random numbers away from those of attacks, defences and the judge
 GUESS, COUNT = 0, 1  # the copies that choose the class, and the others that count its votes
 MOST_COPIES = 10**9
+MOST_VALUES = 2**26  # pixels of the copies that exist at a time
 MOST_RADII = 20  # in a default table
 
 
@@ -230,8 +231,9 @@ def votes_for(
 
     def count(stage: int, copies: int) -> Tensor:
         keys, votes = draws.fold(stage), torch.zeros(0, dtype=torch.int64)
-        for first in range(0, copies, passes.batch):
-            some = keys.repeat(min(passes.batch, copies - first), first)
+        batch = max(1, min(passes.batch, MOST_VALUES // image.numel()))  # a batch of any size would fill the memory
+        for first in range(0, copies, batch):
+            some = keys.repeat(min(batch, copies - first), first)
             s = passes.scores(model, image + setting.std * some.normal(*image.shape).to(image))
             check_sound((~torch.isfinite(s).all(1)).any()[None], torch.tensor([sample]))
             part = torch.bincount(s.argmax(1), minlength=s.shape[1]).cpu()

@@ -2,6 +2,7 @@
 
     journals = Journals(store)             opens nothing yet
     journals.open(cell, resources)         before a shard: the endpoint reads and writes the cell's journal
+    with journals.paused() as endpoint     the endpoint without its journal, or None for a network in this process
     journals.settle()                      after its records are stored: its answers are no longer needed
     journals.close()                       at the end; the journal of an unfinished shard stays
 
@@ -9,6 +10,9 @@ A network in this process has no journal, since asking it again costs nothing.
 """
 
 from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
 
 from antiadv.evaluation.cell import Cell
 from antiadv.evaluation.resources import Resources
@@ -30,6 +34,18 @@ class Journals:
         if isinstance(endpoint, Remote):
             endpoint.journal = Journal(self._store.answers(cell), cell.key)
             self._open = endpoint, endpoint.journal
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[Remote | None]:
+        if self._open is None:
+            yield None
+            return
+        endpoint, journal = self._open
+        endpoint.journal = None
+        try:
+            yield endpoint
+        finally:
+            endpoint.journal = journal
 
     def settle(self) -> None:
         if self._open is not None:

@@ -40,7 +40,8 @@ def evaluate(
     """Run the missing samples of these cells and store them shard by shard. Stopped and called again, it continues.
 
     First each network answers a few fixed images. If its answers differ from those of the network that made the stored
-    records, `StoreMismatch` is raised and nothing is run (`evaluation/freshness.py`).
+    records, `StoreMismatch` is raised and nothing is run (`evaluation/freshness.py`). An endpoint is asked again after
+    each shard, and a shard during which it changed is not stored.
 
     `shard` samples are stored together, and `batch` images pass through the network at once; by default as many as suit
     the device.
@@ -72,6 +73,7 @@ def evaluate(
                 failures.append(done)
                 count.failed(done)
             else:
+                _check_unchanged(done.job.cell, store, resources, journals)
                 store.append(done.job.cell, done.records, done.receipt, done.images if keep_images else None)
                 journals.settle()
                 count.finished(done)
@@ -101,6 +103,13 @@ def _prepare(cells: list[Cell], jobs: list[Job], store: Store, resources: Resour
     for cell, probe in check_fresh(cells, store, resources).items():
         with contextlib.nullcontext() if cell in to_run else contextlib.suppress(StoreUnwritable):
             store.keep_probe(cell, probe)
+
+
+def _check_unchanged(cell: Cell, store: Store, resources: Resources, journals: Journals) -> None:
+    """Ask an endpoint the probe images again: it may have been replaced while the shard ran. Then nothing is stored."""
+    with journals.paused() as endpoint:
+        if endpoint is not None:
+            check_fresh([cell], store, resources)
 
 
 def _warn_of_missing_images(cells: Iterable[Cell], store: Store) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -163,11 +164,22 @@ def onnx(
     at = _file(path)
     try:
         session = onnxruntime.InferenceSession(str(at), providers=["CPUExecutionProvider"])
+        name = session.get_inputs()[0].name
     except Exception as error:  # its errors derive from Exception alone
         raise BadInput(f"{path} cannot be read as ONNX ({first_line(error)}). Export the network again.") from error
-    name = session.get_inputs()[0].name
-    inner = OnArrays(lambda images: session.run(None, {name: images})[0], hashlib.sha256(at.read_bytes()).digest())
+    inner = OnArrays(lambda images: session.run(None, {name: images})[0], _digest_of_onnx(at))
     return wrap_module(inner, mean, std, size, scale, bgr, channels_last, output)
+
+
+def _digest_of_onnx(path: Path) -> bytes:
+    """The sha256 of the file. An ONNX file may keep weights in files beside it, which it names: then of them too."""
+    content = path.read_bytes()
+    beside = sorted(p for p in path.parent.iterdir() if p != path and p.is_file() and os.fsencode(p.name) in content)
+    total = hashlib.sha256(content)
+    for other in beside:
+        with other.open("rb") as file:
+            total.update(hashlib.file_digest(file, "sha256").digest())
+    return total.digest()
 
 
 def torchscript(
@@ -182,7 +194,7 @@ def torchscript(
     at = _file(path)
     try:
         inner = torch.jit.load(str(at), map_location="cpu")
-    except RuntimeError as error:
+    except Exception as error:  # a damaged file may raise anything
         raise BadInput(f"{path} cannot be read as TorchScript ({first_line(error)}). Save it again.") from error
     return wrap_module(inner, mean, std, size, scale, False, False, output)
 
@@ -200,7 +212,7 @@ def huggingface(path: str) -> nn.Module:
         inner = transformers.AutoModelForImageClassification.from_pretrained(
             str(folder), local_files_only=True, use_safetensors=True, trust_remote_code=False
         )
-    except (OSError, ValueError) as error:
+    except Exception as error:  # of transformers, safetensors or torch
         raise BadInput(f"{path} cannot be loaded as an image classifier ({first_line(error)}).") from error
     return wrap(inner, **processor_settings(folder))
 
@@ -225,7 +237,7 @@ def processor_settings(folder: Path) -> dict[str, Any]:
             return {**settings, "size": found}
         edge = found.get("shortest_edge", 0)
         return {**settings, "size": (int(found.get("height", edge)), int(found.get("width", edge)))}
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
         raise BadInput(f"{path} is not a processor's configuration ({first_line(error)}).") from error
 
 

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from antiadv.core.defence import Defence, Randomised
 from antiadv.core.draws import Draws
+from antiadv.core.validation import check_sound
 from antiadv.engine.meter import Meter
 from antiadv.reporting.measures import Share, calibrated, share
 from antiadv.reporting.trial import TIMED, cost
@@ -54,6 +55,8 @@ def measure(model: nn.Module, defended: nn.Module, x: Tensor, y: Tensor, ids: Se
     draws = Draws.of(seed, torch.tensor(list(ids), device=x.device))
     before = torch.cat([model(part).float() for part in x.split(BATCH)])
     after = torch.cat([_answer(defended, x[at], draws[at]).float() for at in _slices(len(x))])
+    finite = torch.isfinite(before).all(1) & torch.isfinite(after).all(1)
+    check_sound(~finite, torch.tensor(list(ids)))  # argmax would take NaN for a class
     p, q = before.softmax(1), after.softmax(1)
     truth = q.gather(1, y[:, None].long()).squeeze(1)
     right = after.argmax(1) == y

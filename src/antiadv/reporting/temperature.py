@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from antiadv.core.bounds import read_text
 from antiadv.core.errors import BadInput
 from antiadv.reporting.measures import Calibration, calibrated
 
@@ -73,7 +74,7 @@ def stored(path: Path) -> dict[str, dict[str, Any]]:
     if not path.exists():
         return {}
     try:
-        return {name: facts for name, facts in json.loads(path.read_text()).items() if facts["format"] == FORMAT}
+        return {name: facts for name, facts in json.loads(read_text(path)).items() if facts["format"] == FORMAT}
     except UNREADABLE as error:
         raise _broken(path, error) from error
 

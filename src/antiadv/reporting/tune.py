@@ -29,6 +29,7 @@ from antiadv.core.validation import (
     check_images,
     check_labels,
     check_scores,
+    check_sound,
     check_whole,
     fitting,
     is_number,
@@ -189,7 +190,7 @@ class _Half:
         labels = self.scores.argmax(1)
         if at not in self._moved:
             layer = Setting(*at).layer(self.model)
-            self._moved[at] = self._engine.scores(layer, self.x).argmax(1)
+            self._moved[at] = self._labels(layer, self.x)
             self.ungated[at] = share(int((self._moved[at] == labels).sum()), len(labels))
         self.asked.add(setting)
         steps = self.scores.softmax(1).amax(1) <= setting.gate
@@ -215,8 +216,14 @@ class _Half:
 
     def _stands(self, model: nn.Module, x: Tensor, y: Tensor) -> dict[int, bool]:
         """Which samples are right on the clean image and on the one that was found on the bare network."""
-        clean, broken = (self._engine.scores(model, z).argmax(1) == y.to(z.device) for z in (x, self._known))
+        clean, broken = (self._labels(model, z) == y.to(z.device) for z in (x, self._known))
         return dict(enumerate((clean & broken).tolist()))
+
+    def _labels(self, model: nn.Module, x: Tensor) -> Tensor:
+        """Labels of finite scores: argmax would take NaN for a class."""
+        s = self._engine.scores(model, x)
+        check_sound(~torch.isfinite(s).all(1), torch.arange(len(x)))
+        return s.argmax(1)
 
     @cached_property
     def _known(self) -> Tensor:

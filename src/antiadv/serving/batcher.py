@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from antiadv.core.errors import BadInput, first_line
 from antiadv.serving.backend import Answer, Backend, Images
 
 
@@ -73,8 +74,13 @@ class Batcher:
     def warm(self) -> None:
         """Run each backend on one row and on a full batch: what is made at the first call is made before requests."""
         for backend in self.backends:
-            for rows in {1, self.batch}:
-                backend.run(np.full((rows, *backend.shape), 0.5, np.float32))
+            for rows in sorted({1, self.batch}):
+                try:
+                    backend.run(np.full((rows, *backend.shape), 0.5, np.float32))
+                except Exception as error:  # whatever other code raises
+                    raise BadInput(
+                        f"the classifier fails on a batch of {rows}: {first_line(error)}. Lower --batch, or correct it."
+                    ) from error
 
     @property
     def queued(self) -> int:

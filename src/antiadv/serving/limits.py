@@ -7,6 +7,7 @@ Room        counts the bytes of bodies in memory, over all requests
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +15,9 @@ from dataclasses import dataclass
 from antiadv.core.errors import BadInput
 
 RETRY_AFTER = 1  # seconds: a full queue is served in less
+LONGEST = 86_400  # seconds
+MOST_ROWS = 2**20
+MOST_VALUES = 2**28  # pixels of one batch: 1 GiB
 
 
 class Refused(Exception):
@@ -43,7 +47,11 @@ class Limits:
     drain: float = 0.5  # seconds between SIGTERM and the end of listening
 
     def __post_init__(self) -> None:
-        for name in ("batch", "rows", "queue", "body", "bodies", "read", "answer"):
+        for names, most in ((("batch", "rows", "queue"), MOST_ROWS), (("read", "answer"), LONGEST)):
+            for name in names:
+                if not 0 < getattr(self, name) <= most:
+                    raise BadInput(f"the limit {name} must be above 0, at most {most:,}; found {getattr(self, name)}.")
+        for name in ("body", "bodies"):
             if not getattr(self, name) > 0:
                 raise BadInput(f"the limit {name} must be above 0; found {getattr(self, name)}.")
         for name in ("wait", "drain"):
@@ -51,6 +59,15 @@ class Limits:
                 raise BadInput(f"{name} is in seconds, from 0 to 3600; found {getattr(self, name)}.")
         if self.rows > self.queue:
             raise BadInput(f"a request may have {self.rows} rows, but the queue holds {self.queue}. Raise the queue.")
+
+
+def check_batch(batch: int, shape: tuple[int, ...]) -> None:
+    """Refuse batches that need a GiB or more for their pixels alone, before any memory is taken."""
+    if batch * math.prod(shape) > MOST_VALUES:
+        raise BadInput(
+            f"a batch of {batch} images of shape {','.join(map(str, shape))} has more than {MOST_VALUES:,} values. "
+            "Lower --batch, or give the right --shape."
+        )
 
 
 class Room:

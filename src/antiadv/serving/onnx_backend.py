@@ -4,13 +4,14 @@
     check_graph(content)                                                  refuses what a plain network does not need
 
 An ONNX file is data, but a graph can name other files, libraries and endless loops. So a file may hold standard
-operators only, no graph inside an operator (loops and branches) and no weights outside the file. No operator library is
-ever loaded. It can still ask for much memory: load only what you would also run.
+operators only, no functions, no graph inside an operator (loops and branches) and no weights outside the file. No
+operator library is ever loaded. It can still ask for much memory: load only what you would also run.
 """
 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -95,23 +96,29 @@ def _outputs(session: Any, shape: tuple[int, ...], classes: int) -> list[str]:
 
 
 def check_graph(content: bytes) -> None:
-    """Refuse graphs inside operators, foreign operators, and weights outside the file."""
+    """Refuse functions, graphs inside operators, foreign operators, and weights outside the file."""
     onnx = package("onnx")
     try:
         model = onnx.load_model_from_string(content)
     except Exception as error:  # protobuf's DecodeError, and others
         raise BadInput(f"this is not an ONNX file: {reason(error)}. Export it again.") from error
-    own = {function.domain for function in model.functions}
-    nodes = [*model.graph.node, *(node for function in model.functions for node in function.node)]
-    tensors = [*model.graph.initializer]
-    tensors += [part for sparse in model.graph.sparse_initializer for part in (sparse.values, sparse.indices)]
-    for node in nodes:
-        if node.domain not in STANDARD and node.domain not in own:
+    if model.functions:  # functions that call functions can grow without end
+        raise BadInput("the ONNX file defines functions of its own, which are not allowed. Export it without them.")
+    graph = model.graph
+    tensors = [*graph.initializer, *_parts(graph.sparse_initializer)]
+    for node in graph.node:
+        if node.domain not in STANDARD:
             raise BadInput(f"the ONNX file uses the operator {node.domain}.{node.op_type}, which is no standard one.")
         for attribute in node.attribute:
             if attribute.HasField("g") or attribute.graphs:
                 raise BadInput(f"the ONNX file has a graph inside the operator {node.op_type}, which is not allowed.")
-            tensors += [attribute.t, *attribute.tensors, attribute.sparse_tensor.values]
+            sparse = _parts([attribute.sparse_tensor, *attribute.sparse_tensors])
+            tensors += [attribute.t, *attribute.tensors, *sparse]
     outside = [t for t in tensors if t.external_data or t.data_location == onnx.TensorProto.EXTERNAL]
     if outside:
         raise BadInput(f"the ONNX file keeps the weights {outside[0].name!r} in another file, which is not allowed.")
+
+
+def _parts(sparse: Iterable[Any]) -> list[Any]:
+    """The values and the indices of sparse tensors."""
+    return [part for tensor in sparse for part in (tensor.values, tensor.indices)]

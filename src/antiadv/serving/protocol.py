@@ -30,6 +30,7 @@ INPUT = "images"
 OUTPUTS = {"scores": "FP32", "label": "INT64"}
 LONGEST_ID = 1024
 DEEPEST = 32
+MOST_LISTS = 2**20
 STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 
@@ -111,7 +112,10 @@ def _split(body: bytes, header_length: str | None) -> tuple[bytes, bytes]:
 
 
 def _parse(text: bytes) -> object:
-    if text.count(b"[") + text.count(b"{") > DEEPEST and _depth(text) > DEEPEST:
+    lists = text.count(b"[") + text.count(b"{")
+    if lists > MOST_LISTS:  # an empty list takes 22 times its bytes in memory
+        raise Refused(400, f"the JSON has more than {MOST_LISTS:,} lists; send numbers as one flat list, or in binary.")
+    if lists > DEEPEST and _depth(text) > DEEPEST:
         raise Refused(400, f"the JSON is nested more than {DEEPEST} times.")
     try:
         return json.loads(text.decode("utf-8"), parse_constant=_no_constant)

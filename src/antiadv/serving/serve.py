@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 
+from antiadv.core.bounds import read_text
 from antiadv.core.errors import BadInput, MissingExtra
 from antiadv.serving import logs
 from antiadv.serving.app import make_app
@@ -67,7 +68,7 @@ def read_keys(path: Path | None, text: str | None, ledger: Path | None) -> Keys:
     """The keys of a file, or of a text from the environment."""
     if path is not None:
         try:
-            text = path.read_text()
+            text = read_text(path)
         except (OSError, UnicodeDecodeError) as error:
             raise BadInput(f"the file of keys {path} cannot be read: {error}.") from error
     if text is None and ledger is not None:

@@ -15,6 +15,9 @@ from typing import Any  # what a card holds
 
 from antiadv.core.errors import BadInput
 from antiadv.serving.backend import Backend
+from antiadv.serving.limits import check_batch
+
+MOST_THREADS = 1024
 
 
 @dataclass(frozen=True)
@@ -47,17 +50,22 @@ class Source:
             raise BadInput("serve needs either a bundle or --model; give one of them.")
         if self.backend not in ("auto", "eager", "graph"):
             raise BadInput(f"a backend is auto, eager or graph; found {self.backend!r}.")
+        if self.threads is not None and not 1 <= self.threads <= MOST_THREADS:
+            raise BadInput(f"threads are 1 to {MOST_THREADS:,}; found {self.threads}. Give the number of cores.")
         if self.bundle is not None and (self.devices or self.backend != "auto"):
             raise BadInput("a bundle brings its own backend; --device and --backend are for --model.")
 
     def load(self, batch: int) -> Loaded:
         """Load what is named now, for batches of at most this many rows."""
-        return self._from_names(batch) if self.bundle is None else self._from_bundle(self.bundle)
+        if self.bundle is None:
+            check_batch(batch, self.shape)
+        return self._from_names(batch) if self.bundle is None else self._from_bundle(self.bundle, batch)
 
-    def _from_bundle(self, path: Path) -> Loaded:
+    def _from_bundle(self, path: Path, batch: int) -> Loaded:
         from antiadv.serving.bundle import open_bundle
 
         bundle = open_bundle(path, trust=self.trust)
+        check_batch(batch, bundle.shape)
         backend = bundle.backend(threads=self.threads)
         version = _short_digest(bundle.card)
         return Loaded([backend], self.name or path.resolve().name, version, bundle.class_names or None, bundle.card)

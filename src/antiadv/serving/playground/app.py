@@ -74,7 +74,7 @@ def make_app(sessions: Sessions) -> Starlette:
     routes = [
         Route("/", paths.page),
         Route("/api/choices", paths.choices),
-        Route("/api/samples/{sample:int}", paths.sample),
+        Route("/api/samples/{sample}", paths.sample),
         Route("/api/sessions", paths.open, methods=["POST"]),
         Route(session + "/image", paths.image, methods=["POST"]),
         Route(session + "/start", paths.start, methods=["POST"]),
@@ -102,7 +102,8 @@ class Paths:
 
     async def sample(self, request: Request) -> Response:
         images = self._sessions.choices.images
-        number = request.path_params["sample"]
+        asked = request.path_params["sample"]
+        number = int(asked) if re.fullmatch(r"[0-9]{1,9}", asked) else len(images)
         if number >= len(images):
             raise Refused(404, f"a sample is a number from 0 to {len(images) - 1}; pick one of these.")
         called = images.called(int(images.labels([number])[0]))

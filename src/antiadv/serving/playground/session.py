@@ -40,6 +40,7 @@ MOST = 4  # sessions
 ABANDONED = 30.0  # seconds without a request after which an attack that runs may be ended for a new session
 FRAME = 0.1  # seconds between two frames: each costs passes of f and g, and the eye sees no more
 ADAPTIVE = "transfer"
+_DECODING = threading.Lock()  # one picture at a time: a small file may have many pixels
 
 
 class Session:
@@ -60,7 +61,8 @@ class Session:
 
     def upload(self, content: bytes) -> str:
         """Keep this picture, and return it as the network will see it."""
-        self._image = uploaded(content, SIZE)
+        with _DECODING:
+            self._image = uploaded(content, SIZE)
         return inline(self._image[0])
 
     def start(self, asked: Asked) -> None:
