@@ -157,6 +157,23 @@ def test_backward_operators_agree_with_torch() -> None:
         torch.testing.assert_close(found, aten._adaptive_avg_pool2d_backward(g, x))
 
 
+@pytest.mark.parametrize("channels", [8, 16])
+def test_the_gradients_of_relu_and_of_batch_norm_agree_with_torch(channels: int) -> None:
+    """With 16 channels they are convolutions; the mask of ReLU is exact for the smallest and the largest numbers."""
+    table, aten = onnx_table(), torch.ops.aten
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randn(2, channels, 3, 3, generator=draw)
+    x.view(-1)[:6] = torch.tensor([0.0, -0.0, torch.finfo().tiny, torch.finfo().max, -torch.finfo().max, 1e-30])
+    g = torch.randn(x.shape, generator=draw)
+    found = table[aten.threshold_backward.default](g, x, 0)
+    assert torch.equal(found, aten.threshold_backward(g, x, 0))
+    weight, mean, variance = torch.rand(3, channels, generator=draw) + 0.1
+    rest = (mean, variance, None, None, False, 1e-5, [True, False, False])
+    for w in (weight, None):
+        found = table[aten.native_batch_norm_backward.default](g, x, w, *rest)[0]
+        torch.testing.assert_close(found, aten.native_batch_norm_backward(g, x, w, *rest)[0])
+
+
 def test_an_operator_without_onnx_form_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"adaptive_max_pool2d_backward"):
         antiadv.export(wrap("anti_adversary:steps=1", network("largest")), images(), tmp_path / "out")

@@ -19,7 +19,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from antiadv.core.errors import BadInput
+from antiadv.core.bounds import read_text
+from antiadv.core.errors import BadInput, reason
 from antiadv.core.files import atomic_write
 from antiadv.serving.limits import Refused
 
@@ -105,8 +106,10 @@ def _read_ledger(path: Path | None) -> dict[str, int]:
     if path is None or not path.exists():
         return {}
     try:
-        spent = json.loads(path.read_text())
-    except ValueError:
+        spent = json.loads(read_text(path))
+    except OSError as error:
+        raise BadInput(f"the ledger {path} cannot be read: {reason(error)}. Name another with --ledger.") from error
+    except (ValueError, RecursionError):
         spent = None
     if not isinstance(spent, dict) or not all(type(n) is int and n >= 0 for n in spent.values()):
         raise BadInput(f"{path} is not a ledger of queries; move it away to start again from 0.")

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 
+from antiadv.core.bounds import read_text
 from antiadv.core.errors import BadInput, MissingExtra
 from antiadv.serving import logs
 from antiadv.serving.app import make_app
@@ -43,7 +44,8 @@ def serve(source: Source, limits: Limits, keys: Keys, host: str, port: int, log:
         door = Door(limits, keys, _events(log) if quiet else log, lambda: source.load(limits.batch))
         door.serve(door.start(source.load(limits.batch)))
         try:
-            asyncio.run(_run(door, listener, log))
+            with logs.libraries(log):
+                asyncio.run(_run(door, listener, log))
         finally:
             door.close()
     log("ended")
@@ -67,7 +69,7 @@ def read_keys(path: Path | None, text: str | None, ledger: Path | None) -> Keys:
     """The keys of a file, or of a text from the environment."""
     if path is not None:
         try:
-            text = path.read_text()
+            text = read_text(path)
         except (OSError, UnicodeDecodeError) as error:
             raise BadInput(f"the file of keys {path} cannot be read: {error}.") from error
     if text is None and ledger is not None:
