@@ -115,12 +115,17 @@ def test_the_command_exports_a_network_of_the_zoo(tmp_path: Path, capsys: pytest
     said = tmp_path / "verdict.txt"
     said.write_text("The layer adds nothing here.")
     words = ["export", "--model", "compact:trades", "--defence", "rounded_scores", "--images", "24", "--out", str(out)]
-    assert main([*words, "--verdict", str(said)]) == 0
+    row = tmp_path / "row.json"
+    row.write_text('{"clean_acc": "78.20"}')
+    assert main([*words, "--league", str(said)]) == 2  # no card
+    assert "no card of a league" in " ".join(capsys.readouterr().err.split())
+    assert main([*words, "--verdict", str(said), "--league", str(row)]) == 0
     assert "24 labels are equal" in " ".join(capsys.readouterr().out.split())
     bundle = open_bundle(out)
     assert bundle.card["model"] == "compact:trades"
     assert bundle.card["defence"] == "rounded_scores:digits=2@1"
     assert bundle.card["verdict"] == "The layer adds nothing here."
+    assert bundle.card["league"] == {"clean_acc": "78.20"}
     assert bundle.class_names[:2] == ("airplane", "automobile")
     assert bundle.card["weights"] == antiadv.models.digest(antiadv.models.load("compact:trades"))
     assert main(words) == 2  # the folder exists

@@ -71,7 +71,7 @@ def test_a_name_twice_is_refused() -> None:
         Keys.read(f"ann {digest('1')}\nann {digest('2')}")
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"ann": -1}', '{"ann": "all"}'])
+@pytest.mark.parametrize("text", ["", "[]", '{"ann": -1}', '{"ann": "all"}', "[" * 100_000])
 def test_a_strange_ledger_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "spent.json").write_text(text)
     with pytest.raises(BadInput):
@@ -84,5 +84,7 @@ def test_keys_come_from_a_file_or_from_a_text(tmp_path: Path) -> None:
     assert read_keys(None, TEXT, None).client("bob's key") == "bob"
     with pytest.raises(BadInput):
         read_keys(tmp_path / "none", None, None)
+    with pytest.raises(BadInput, match="larger than"):
+        read_keys(Path("/dev/zero"), None, None)  # it never ends
     with pytest.raises(BadInput):
         read_keys(None, None, tmp_path / "ledger")

@@ -90,7 +90,8 @@ def _times(x: Tensor, factor: Tensor) -> Tensor:
     if not _blocked(x):
         return x * factor.reshape(-1, *[1] * (x.ndim - 2))
     each = factor.reshape(-1, 1, 1, 1)
-    return aten.convolution(x, each, None, [1, 1], [0, 0], [1, 1], False, [0, 0], len(factor))
+    found: Tensor = aten.convolution(x, each, None, [1, 1], [0, 0], [1, 1], False, [0, 0], len(factor))
+    return found
 
 
 # ---------------------------------------------------------------- convolution
