@@ -1,7 +1,7 @@
 """The server under load: throughput compared with its engine, latency, overload, memory; beside a plain endpoint.
 
     python -m benchmarks.serve_load [--model compact:trades] [--defence anti_adversary | --bundle DIR] [--clients 64]
-                                    [--seconds 15] [--minutes 0] [--threads 1] [--batch 0] [--out FILE]
+                                    [--seconds 15] [--minutes 0.1] [--threads 1] [--batch 0] [--out FILE]
 
     engine      the backend in a loop, without a server, at the batch size that is fastest
     closed      64 clients, one row each, each asks again as soon as it is answered: throughput of the server
@@ -23,6 +23,7 @@ import asyncio
 import json
 import os
 import random
+import shlex
 import signal
 import statistics
 import subprocess
@@ -290,6 +291,14 @@ def source(a: Facts) -> Source:
     return Source(None, a["model"], a["defence"], devices=("cpu",), threads=a["threads"], name="net")
 
 
+def weights(a: Facts) -> str:
+    """The digest of the network."""
+    from antiadv import models
+    from antiadv.serving.bundle import open_bundle
+
+    return str(open_bundle(a["bundle"]).card["weights"]) if a["bundle"] else models.digest(models.load(a["model"]))
+
+
 def serve_command(a: Facts, batch: int, *more: str) -> list[str]:
     chosen = [a["bundle"]] if a["bundle"] else ["--model", a["model"], "--defence", a["defence"], "--device", "cpu"]
     return [sys.executable, "-m", "antiadv", "serve", *chosen, "--name", "net", "--port", "0", "--quiet",
@@ -328,7 +337,8 @@ def measure(a: Facts) -> Facts:
               "share_of_processor_time": round(alone * rows / spent, 3),
               "milliseconds": {str(n): round(1e3 * t, 2) for n, t in first.items()}}  # fmt: skip
     machine = {"cores": os.cpu_count(), "other_programs_before": others.share, "load_average": os.getloadavg()}
-    facts = {"command": a, "versions": versions(), "revision": revision(), "backend": backend.kind, "machine": machine}
+    facts = {"command": shlex.join(["python", "-m", "benchmarks.serve_load", *sys.argv[1:]]), "weights": weights(a),
+             "versions": versions(), "revision": revision(), "backend": backend.kind, "machine": machine}  # fmt: skip
     return {**facts, "engine": engine, **found, "verdict": verdict(engine, found)}
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE = 60.0  # a watchdog: on a busy machine everything takes longer
+PATIENCE = 300.0  # a watchdog: on a busy machine everything takes longer
 
 
 @dataclass

@@ -38,7 +38,8 @@ def _pools() -> nn.Module:
         nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1),
         nn.Conv2d(8, 8, 3, padding=2, dilation=2, groups=4), nn.GELU(),
         nn.AvgPool2d(3, 2, 1, count_include_pad=False, ceil_mode=True),
-        nn.Conv2d(8, 16, 3, stride=2, padding=1, groups=2), nn.SiLU(), nn.AdaptiveAvgPool2d((2, 1)),
+        nn.Conv2d(8, 16, 3, stride=2, padding=1, groups=2), nn.SiLU(), nn.BatchNorm2d(16), nn.ReLU(),
+        nn.AdaptiveAvgPool2d((2, 1)),
         nn.Flatten(), nn.Linear(32, 5),
     )  # fmt: skip
 

@@ -115,12 +115,17 @@ def test_the_command_exports_a_network_of_the_zoo(tmp_path: Path, capsys: pytest
     said = tmp_path / "verdict.txt"
     said.write_text("The layer adds nothing here.")
     words = ["export", "--model", "compact:trades", "--defence", "rounded_scores", "--images", "24", "--out", str(out)]
-    assert main([*words, "--verdict", str(said)]) == 0
+    row = tmp_path / "row.json"
+    row.write_text('{"clean_acc": "78.20"}')
+    assert main([*words, "--league", str(said)]) == 2  # no card
+    assert "no card of a league" in " ".join(capsys.readouterr().err.split())
+    assert main([*words, "--verdict", str(said), "--league", str(row)]) == 0
     assert "24 labels are equal" in " ".join(capsys.readouterr().out.split())
     bundle = open_bundle(out)
     assert bundle.card["model"] == "compact:trades"
     assert bundle.card["defence"] == "rounded_scores:digits=2@1"
     assert bundle.card["verdict"] == "The layer adds nothing here."
+    assert bundle.card["league"] == {"clean_acc": "78.20"}
     assert bundle.class_names[:2] == ("airplane", "automobile")
     assert bundle.card["weights"] == antiadv.models.digest(antiadv.models.load("compact:trades"))
     assert main(words) == 2  # the folder exists
@@ -155,6 +160,23 @@ def test_backward_operators_agree_with_torch() -> None:
         g = torch.rand_like(want)
         found = table[aten._adaptive_avg_pool2d_backward.default](g, x)
         torch.testing.assert_close(found, aten._adaptive_avg_pool2d_backward(g, x))
+
+
+@pytest.mark.parametrize("channels", [8, 16])
+def test_the_gradients_of_relu_and_of_batch_norm_agree_with_torch(channels: int) -> None:
+    """With 16 channels they are convolutions; the mask of ReLU is exact for the smallest and the largest numbers."""
+    table, aten = onnx_table(), torch.ops.aten
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randn(2, channels, 3, 3, generator=draw)
+    x.view(-1)[:6] = torch.tensor([0.0, -0.0, torch.finfo().tiny, torch.finfo().max, -torch.finfo().max, 1e-30])
+    g = torch.randn(x.shape, generator=draw)
+    found = table[aten.threshold_backward.default](g, x, 0)
+    assert torch.equal(found, aten.threshold_backward(g, x, 0))
+    weight, mean, variance = torch.rand(3, channels, generator=draw) + 0.1
+    rest = (mean, variance, None, None, False, 1e-5, [True, False, False])
+    for w in (weight, None):
+        found = table[aten.native_batch_norm_backward.default](g, x, w, *rest)[0]
+        torch.testing.assert_close(found, aten.native_batch_norm_backward(g, x, w, *rest)[0])
 
 
 def test_an_operator_without_onnx_form_is_named(tmp_path: Path) -> None:

@@ -86,5 +86,7 @@ def test_keys_come_from_a_file_or_from_a_text(tmp_path: Path) -> None:
     assert read_keys(None, TEXT, None).client("bob's key") == "bob"
     with pytest.raises(BadInput):
         read_keys(tmp_path / "none", None, None)
+    with pytest.raises(BadInput, match="larger than"):
+        read_keys(Path("/dev/zero"), None, None)  # it never ends
     with pytest.raises(BadInput):
         read_keys(None, None, tmp_path / "ledger")

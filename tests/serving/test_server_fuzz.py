@@ -6,9 +6,12 @@ import asyncio
 import copy
 import json
 import random
+import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from typing import Any
+from urllib.request import urlopen
 
 import httpx2 as httpx
 import numpy as np
@@ -19,6 +22,7 @@ from antiadv.serving.door import Door
 from antiadv.serving.limits import Limits
 from antiadv.serving.protocol import HEADER_LENGTH
 from antiadv.serving.source import Loaded
+from tests.serving.live import PATIENCE, serving
 from tests.serving.nets import SHAPE, Stoppable, binary_request, binary_scores, json_request, pictures, sums
 
 INFER = "/v2/models/net/infer"
@@ -190,3 +194,43 @@ def test_five_hundred_fuzzed_requests() -> None:
 @pytest.mark.slow
 def test_ten_thousand_fuzzed_requests() -> None:
     assert sum(run(10_000).values()) == 10_000
+
+
+def over_the_wire(host: str, request: Request) -> int | None:
+    """Send these bytes as they are, on a connection of their own. The status, or None if there is no answer."""
+    method, path, body, headers = request
+    stated = {"Host": "x", "Connection": "close", "Content-Length": str(len(body))} | headers
+    lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in stated.items()), "", ""]
+    name, _, port = host.partition(":")
+    answer = b""
+    with socket.create_connection((name, int(port)), PATIENCE) as raw, suppress(ConnectionError):
+        raw.sendall("\r\n".join(lines).encode("latin-1") + body)
+        if "Content-Length" in headers:  # it may announce more than comes
+            raw.shutdown(socket.SHUT_WR)
+        while part := raw.recv(65536):
+            answer += part
+    return int(answer.split()[1]) if answer else None
+
+
+def on_a_server(requests: int) -> Counter[int | None]:
+    """Send fuzzed requests to a real server, which must be as sound after them as before."""
+    rng = random.Random(21)
+    words = ("--model", "tests.serving.nets:bare", "--defence", "none", "--shape", "3,8,8", "--name", "net")
+    with serving(*words, "--body-mb", "1", "--quiet") as live:
+        seen = Counter(over_the_wire(live.host, fuzzed(rng)) for _ in range(requests))
+        sound, headers = binary_request(pictures(2))
+        assert over_the_wire(live.host, ("POST", INFER, sound, headers)) == 200
+        metrics = urlopen(f"{live.url}/metrics", timeout=PATIENCE).read().decode()
+        assert live.end() == 0
+    assert 'status="5' not in metrics
+    said = {(line["event"], line.get("level", "")) for line in live.lines}  # `text` is a line that is no JSON
+    assert said <= {(event, "") for event in ("listening", "closing", "ended", "gone")} | {("library", "warning")}
+    return seen
+
+
+@pytest.mark.slow
+def test_ten_thousand_fuzzed_requests_over_the_wire() -> None:
+    seen = on_a_server(10_000)
+    assert all(status is None or status == 200 or 400 <= status < 500 for status in seen), seen
+    assert seen[200] > 800
+    assert seen[None] < 500  # connections that broke off, by what the request itself said

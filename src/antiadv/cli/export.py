@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +12,7 @@ from antiadv.cli import options, show
 from antiadv.core.errors import BadInput
 
 CHECKED = 256  # images by default
-LONGEST_VERDICT = 2**16  # characters
+LONGEST = 2**16  # characters of a verdict or a card
 
 
 def command(
@@ -28,7 +29,10 @@ def command(
     verdict: Annotated[
         Path | None, typer.Option("--verdict", help="Text file to keep in the card, such as the output of verdict.")
     ] = None,
-    json: options.Json = False,
+    league: Annotated[
+        Path | None, typer.Option("--league", help="Card of this defence to keep, as antiadv league --out writes it.")
+    ] = None,
+    as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
     """Export a network with its defence, compare the file with PyTorch, and write both with a card as a bundle."""
@@ -37,6 +41,7 @@ def command(
     from antiadv.serving.export import export
 
     said = None if verdict is None else _read(verdict)
+    row = None if league is None else _row(league)
     resources = Resources("cpu")
     dataset = resources.data(data)
     made = export(
@@ -47,8 +52,9 @@ def command(
         name=models.label(model),
         class_names=dataset.classes,
         verdict=said,
+        league=row,
     )
-    if json:
+    if as_json:
         show.print_json({"bundle": str(out), **made.card})
         return
     check = made.card["check"]
@@ -62,9 +68,20 @@ def command(
 def _read(path: Path) -> str:
     try:
         with path.open() as file:
-            text = file.read(LONGEST_VERDICT + 1)
+            text = file.read(LONGEST + 1)
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"{path} cannot be read as text; give a text file.") from error
-    if len(text) > LONGEST_VERDICT:
-        raise BadInput(f"a verdict has at most {LONGEST_VERDICT:,} characters; {path} has more. Shorten it.")
+    if len(text) > LONGEST:
+        raise BadInput(f"a verdict or a card has at most {LONGEST:,} characters; {path} has more. Shorten it.")
     return text
+
+
+def _row(path: Path) -> dict[str, str]:
+    """A card of a league: texts by name."""
+    try:
+        found = json.loads(_read(path))
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+        raise BadInput(f"{path} is no card of a league; give one of the files that antiadv league --out writes.")
+    return found

@@ -181,12 +181,13 @@ def _onnx(program: torch.export.ExportedProgram) -> bytes:
     model.graph.name = "antiadv"
     for value in (*model.graph.input, *model.graph.output):
         value.type.tensor_type.shape.dim[0].dim_param = "batch"
-    # source lines of this machine, and shapes that any engine computes again
+    # source lines of this machine, and the tracer's names of sizes
     for part in (model, model.graph, *model.graph.node, *model.graph.input, *model.graph.output):
         del part.metadata_props[:]
         part.doc_string = ""
     del model.graph.value_info[:]
-    content: bytes = model.SerializeToString()
+    # with the shapes in it ONNX Runtime sees which ones are equal, and keeps its blocks of channels (gradients.py)
+    content: bytes = package("onnx").shape_inference.infer_shapes(model, data_prop=True).SerializeToString()
     return content
 
 

@@ -7,10 +7,15 @@ Only the gradient with respect to the images is ever needed. It is linear in wha
     convolution     a convolution with turned weights if the stride is 1, a transposed convolution otherwise
     average pool    a transposed convolution with a kernel of ones
     adaptive pool   A·x·Bᵀ with constant matrices A and B, so its gradient is Aᵀ·g·B
+    batch norm      g·γ/√(σ² + ε)
     ReLU            g·[x > 0]
 
-Two of them are forms that ONNX Runtime runs faster on a CPU: a convolution with turned weights in place of a transposed
-one (strided ones stay transposed), and g·[x > 0] for ReLU. `benchmarks/export_latency.py` measures the whole.
+Some of them are forms that ONNX Runtime runs faster on a CPU: a convolution with turned weights in place of a
+transposed one (strided ones stay transposed), and factors of channels as 1x1 convolutions. ONNX Runtime keeps
+activations in blocks of channels, but only convolutions, and sums and products of equal shapes, work on blocks. Any
+other operator costs a pass over the memory before it and one after it. So [x > 0] is a convolution by a huge factor,
+cut to [0, 1]. The file is for float32, whose smallest normal number becomes 1. `benchmarks/export_latency.py` measures
+the whole.
 """
 
 from __future__ import annotations
@@ -27,6 +32,9 @@ from antiadv.core.torch_private import decompositions
 aten = torch.ops.aten
 Table = dict[Any, Callable[..., Any]]
 
+BLOCK = 16  # channels; ONNX Runtime has blocks of 8 or 16
+HUGE = 2.0**126  # times the smallest normal number of float32 it is 1
+
 # forward operators that the trace leaves in a form which ONNX lacks
 FORWARD = ("nll_loss_forward", "_native_batch_norm_legit_no_training")
 
@@ -36,6 +44,7 @@ def onnx_table() -> Table:
     table = {op: how for op, how in known.items() if "backward" in str(op) or _name(op) in FORWARD}
     return table | {
         aten.convolution_backward.default: _convolution,
+        aten.native_batch_norm_backward.default: _norm,
         aten.threshold_backward.default: _threshold,
         aten.avg_pool2d_backward.default: _avg_pool,
         aten._adaptive_avg_pool2d.default: _adaptive_pool,
@@ -48,7 +57,41 @@ def _name(op: Any) -> str:
 
 
 def _threshold(grad: Tensor, x: Tensor, threshold: float) -> Tensor:
+    if threshold == 0 and _blocked(x):
+        return grad * _times(x, torch.full((int(x.shape[1]),), HUGE)).clamp(0, 1)
     return grad * (x > threshold).to(grad.dtype)
+
+
+def _norm(
+    grad: Tensor,
+    x: Tensor,
+    weight: Tensor | None,
+    mean: Tensor,
+    variance: Tensor,
+    batch_mean: Tensor | None,
+    batch_scale: Tensor | None,
+    training: bool,
+    eps: float,
+    mask: Sequence[bool],
+) -> tuple[Tensor, None, None]:
+    """∂/∂x of a batch norm in evaluation mode."""
+    if training or any(mask[1:]):
+        raise BadInput("a network to export is in evaluation mode and frozen; found a batch norm that is not.")
+    factor = (variance + eps).rsqrt()
+    return _times(grad, factor if weight is None else weight * factor), None, None
+
+
+def _blocked(x: Tensor) -> bool:
+    return x.ndim == 4 and int(x.shape[1]) % BLOCK == 0
+
+
+def _times(x: Tensor, factor: Tensor) -> Tensor:
+    """Each channel times its factor."""
+    if not _blocked(x):
+        return x * factor.reshape(-1, *[1] * (x.ndim - 2))
+    each = factor.reshape(-1, 1, 1, 1)
+    found: Tensor = aten.convolution(x, each, None, [1, 1], [0, 0], [1, 1], False, [0, 0], len(factor))
+    return found
 
 
 # ---------------------------------------------------------------- convolution

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from antiadv.core.bounds import read_text
-from antiadv.core.errors import BadInput
+from antiadv.core.errors import BadInput, reason
 from antiadv.core.files import atomic_write
 from antiadv.serving.limits import Refused
 
@@ -107,6 +107,8 @@ def _read_ledger(path: Path | None) -> dict[str, int]:
         return {}
     try:
         spent = json.loads(read_text(path))
+    except OSError as error:
+        raise BadInput(f"the ledger {path} cannot be read: {reason(error)}. Name another with --ledger.") from error
     except (ValueError, RecursionError):
         spent = None
     if not isinstance(spent, dict) or not all(type(n) is int and n >= 0 for n in spent.values()):

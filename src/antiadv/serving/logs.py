@@ -1,13 +1,17 @@
 """Structured logs: one JSON object per line, on stderr.
 
 log("listening", url="http://127.0.0.1:8000")   →  {"time": "2026-01-01T12:00:00.000Z", "event": "listening", …}
+with libraries(log): …                           what uvicorn and asyncio say becomes events too, called `library`
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
 import sys
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import TextIO
 
@@ -28,3 +32,30 @@ def to(stream: TextIO | None = None) -> Log:
 
 def silent(event: str, **facts: object) -> None:
     """No log."""
+
+
+class _Events(logging.Handler):
+    def __init__(self, log: Log) -> None:
+        super().__init__(logging.WARNING)
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        trace = {} if error is None else {"trace": "".join(traceback.format_exception(error))}
+        self._log("library", name=record.name, level=record.levelname.lower(), text=record.getMessage(), **trace)
+
+
+@contextlib.contextmanager
+def libraries(log: Log) -> Iterator[None]:
+    """See the head of this file."""
+    handler, loggers = _Events(log), [logging.getLogger(name) for name in ("uvicorn", "asyncio")]
+    before = [logger.propagate for logger in loggers]
+    for logger in loggers:
+        logger.addHandler(handler)
+        logger.propagate = False
+    try:
+        yield
+    finally:
+        for logger, propagate in zip(loggers, before, strict=True):
+            logger.removeHandler(handler)
+            logger.propagate = propagate

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FrameType
 
 from antiadv.core.bounds import read_text
-from antiadv.core.errors import BadInput, MissingExtra
+from antiadv.core.errors import BadInput, MissingExtra, reason
 from antiadv.serving import logs
 from antiadv.serving.app import make_app
 from antiadv.serving.door import Door
@@ -44,7 +44,8 @@ def serve(source: Source, limits: Limits, keys: Keys, host: str, port: int, log:
         door = Door(limits, keys, _events(log) if quiet else log, lambda: source.load(limits.batch))
         door.serve(door.start(source.load(limits.batch)))
         try:
-            asyncio.run(_run(door, listener, log))
+            with logs.libraries(log):
+                asyncio.run(_run(door, listener, log))
         finally:
             door.close()
     log("ended")
@@ -88,17 +89,21 @@ async def _run(door: Door, listener: socket.socket, log: logs.Log) -> None:
         timeout_graceful_shutdown=math.ceil(limits.read + limits.answer) + 1,
     )
     server = Server(config, door, log)
-    saving = asyncio.create_task(_save(door.keys))
+    saving = asyncio.create_task(_save(door.keys, log))
     try:
         await server.serve([listener])
     finally:
         saving.cancel()
 
 
-async def _save(keys: Keys) -> None:
+async def _save(keys: Keys, log: logs.Log) -> None:
+    """Write the ledger again and again. A full disk is said in the log, and the next write may succeed."""
     while True:
         await asyncio.sleep(SAVE_EVERY)
-        keys.save()
+        try:
+            keys.save()
+        except OSError as error:
+            log("ledger_failed", error=reason(error))
 
 
 def _events(log: logs.Log) -> logs.Log:
