@@ -80,12 +80,11 @@ def _percent(p: Point) -> str:
 
 def _write_csv(path: Path, curve: Sequence[Point]) -> None:
     from antiadv.core.errors import BadInput
-    from antiadv.core.files import atomic_write
+    from antiadv.core.files import write_text
 
     lines = ["radius,certified,low,high", *(",".join(map(repr, asdict(point).values())) for point in curve)]
     try:
-        with atomic_write(path) as part:
-            part.write_text("\n".join(lines) + "\n")
+        write_text(path, "\n".join(lines) + "\n")
     except OSError as error:
         raise BadInput(f"{path} cannot be written ({error.strerror or error}). Name another file with --csv.") from None
 

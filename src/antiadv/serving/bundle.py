@@ -15,21 +15,20 @@ formats can run code, so they are opened only with `trust=True`.
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any  # values of a JSON file
 
+from antiadv.core.bounds import read_json
 from antiadv.core.errors import BadInput, reason
-from antiadv.core.files import atomic_write
+from antiadv.core.files import write_entries
 from antiadv.serving.backend import Backend
 
 FORMAT = 1
 CARD = "bundle.json"
 FILES = {"onnx": "model.onnx", "pt2": "model.pt2", "aoti": "model.aoti.pt2"}
-SAFE = ("onnx",)  # formats that run no code of their own
 
 LARGEST_CARD = 2**20  # bytes
 LARGEST_MODEL = 2**31 - 1  # bytes: protobuf ends there
@@ -104,11 +103,7 @@ def open_bundle(path: str | Path, *, trust: bool = False) -> Bundle:
     if not card.is_file():
         raise BadInput(f"{folder} is no bundle: it has no file {CARD}. Make one with antiadv export.")
     try:
-        with card.open("rb") as file:
-            content = file.read(LARGEST_CARD + 1)
-        if len(content) > LARGEST_CARD:
-            raise ValueError(f"it is larger than {LARGEST_CARD:,} bytes")
-        found = json.loads(content.decode(), parse_constant=_refuse)
+        found = read_json(card, LARGEST_CARD)
         _check_card(found)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise BadInput(f"{card} is not the card of a bundle: {_why(error)}. Get the bundle again.") from error
@@ -121,9 +116,7 @@ def write_card(folder: Path, entries: Card) -> None:
     content = (folder / name).read_bytes()
     whole = {"format": FORMAT, **entries, "files": {name: {"bytes": len(content), "digest": _digest(content)}}}
     _check_card(whole)
-    lines = [f" {json.dumps(key)}: {json.dumps(value, separators=(',', ':'))}" for key, value in whole.items()]
-    with atomic_write(folder / CARD) as part:
-        part.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    write_entries(folder / CARD, whole)
 
 
 def _digest(content: bytes) -> str:
@@ -132,10 +125,6 @@ def _digest(content: bytes) -> str:
 
 def _why(error: BaseException) -> str:
     return f"it has no entry {error}" if isinstance(error, KeyError) else reason(error)
-
-
-def _refuse(word: str) -> None:
-    raise ValueError(f"{word} is not a number of JSON")
 
 
 def _check_card(card: Any) -> None:

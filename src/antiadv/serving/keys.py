@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from antiadv.core.bounds import read_json
 from antiadv.core.errors import BadInput
-from antiadv.core.files import atomic_write
+from antiadv.core.files import write_json
 from antiadv.serving.limits import Refused
 
 NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -88,8 +88,7 @@ class Keys:
         """Write the ledger if it changed."""
         if self._ledger is not None and self.spent != self._saved:
             now = dict(self.spent)
-            with atomic_write(self._ledger) as part:
-                part.write_text(json.dumps(now))
+            write_json(self._ledger, now)
             self._saved = now
 
 
@@ -105,8 +104,8 @@ def _read_ledger(path: Path | None) -> dict[str, int]:
     if path is None or not path.exists():
         return {}
     try:
-        spent = json.loads(path.read_text())
-    except ValueError:
+        spent = read_json(path)
+    except (OSError, ValueError, RecursionError):
         spent = None
     if not isinstance(spent, dict) or not all(type(n) is int and n >= 0 for n in spent.values()):
         raise BadInput(f"{path} is not a ledger of queries; move it away to start again from 0.")
