@@ -24,6 +24,7 @@ from typing import Any  # values of a JSON file
 from antiadv.core.bounds import read_json
 from antiadv.core.errors import BadInput, reason
 from antiadv.core.files import write_entries
+from antiadv.core.validation import is_count
 from antiadv.serving.backend import Backend
 
 FORMAT = 1
@@ -71,7 +72,7 @@ class Bundle:
             return OnnxBackend(self._content(), self.shape, self.classes, threads, provider)
         if not self.trust:
             raise BadInput(
-                f"{self.path} holds a {self.kind} file, which can run code of whoever made it. "
+                f"{self.path} holds a {self.kind} file, which can run code of its maker. "
                 "Say that you trust it (trust=True, --trust), or export it again as onnx."
             )
         from antiadv.serving.pt2_backend import AotiBackend, Pt2Backend
@@ -138,24 +139,19 @@ def _check_card(card: Any) -> None:
     for name in ("input", "files", "versions", "check"):
         _must(isinstance(card[name], dict), f"{name} is not an object")
     shape = card["input"]["shape"]
-    _must(
-        isinstance(shape, list) and 0 < len(shape) <= 4 and all(map(_is_count, shape)), "shape is not a list of sizes"
-    )
+    sizes = isinstance(shape, list) and 0 < len(shape) <= 4 and all(is_count(size, 1) for size in shape)
+    _must(sizes, "shape is not a list of sizes")
     _must(math.prod(shape) <= MOST_PIXELS, f"an image has at most {MOST_PIXELS:,} values")
     classes, names = card["classes"], card["class_names"]
-    _must(_is_count(classes) and 2 <= classes <= MOST_CLASSES, "classes is not a number of classes")
+    _must(is_count(classes, 2, MOST_CLASSES), "classes is not a number of classes")
     _must(
         isinstance(names, list) and all(isinstance(name, str) for name in names), "class_names is not a list of texts"
     )
     _must(len(names) in (0, classes), f"there are {classes} classes and {len(names)} class_names")
     said = card["files"][FILES[kind]]
-    _must(isinstance(said, dict) and _is_count(said["bytes"]), "the size of the model file is not a number")
+    _must(isinstance(said, dict) and is_count(said["bytes"], 1), "the size of the model file is not a number")
     _must(said["bytes"] <= LARGEST_MODEL, f"a model file has at most {LARGEST_MODEL:,} bytes")
     _must(isinstance(said["digest"], str), "the digest of the model file is not a text")
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
 def _must(holds: bool, otherwise: str) -> None:
