@@ -38,7 +38,7 @@ from antiadv.core.errors import BadInput
 from antiadv.core.threat import Access, Threat
 from antiadv.core.validation import check_base, check_images, check_labels, check_scores, fitting, untouched
 from antiadv.engine.fast import default_batch
-from antiadv.engine.meter import Meter
+from antiadv.engine.meter import Meter, seconds
 from antiadv.engine.precision import AUTO
 from antiadv.evaluation import attack as attack_and_judge
 from antiadv.evaluation.automatic import resolve_precision
@@ -161,16 +161,9 @@ def cost(model: nn.Module, defended: nn.Module, x: Tensor, repeats: int = 5) -> 
     """Measure the cost of predicting x: count the passes, and take the shortest of a few runs after a warm-up."""
     with Meter(model) as meter, torch.no_grad():
         defended(x)
-    times = [(_seconds(model, x), _seconds(defended, x)) for _ in range(1 + repeats)][1:]
+    times = [(seconds(model, [x]), seconds(defended, [x])) for _ in range(1 + repeats)][1:]
     bare_ms, defended_ms = (1000 * min(side) / len(x) for side in zip(*times, strict=True))
     return Cost(meter.forwards / len(x), meter.backwards / len(x), bare_ms, defended_ms)
-
-
-def _seconds(model: nn.Module, x: Tensor) -> float:
-    start = time.perf_counter()
-    with torch.no_grad():
-        model(x).argmax(1).tolist()  # reading the numbers waits for a GPU
-    return time.perf_counter() - start
 
 
 # ---------------------------------------------------------------- the verdict
