@@ -21,10 +21,7 @@ FEW = 100  # samples
 def command(
     model: options.Model,
     data: options.Data = "cifar10",
-    samples: Annotated[
-        str | None,
-        typer.Option("--samples", help="Which samples, START:STOP.", show_default=f"the first {FEW}, or all"),
-    ] = None,
+    samples: Annotated[str | None, options.few(FEW)] = None,
     std: Annotated[float, typer.Option("--std", help="Standard deviation of the noise, in pixels of [0, 1].")] = 0.25,
     n0: Annotated[int, typer.Option("--n0", help="Noisy copies that choose the class.")] = 100,
     n: Annotated[int, typer.Option("--n", help="Other noisy copies, whose votes are counted.")] = 10_000,
@@ -41,14 +38,13 @@ def command(
 
     Stores a certificate for each sample. Run the same command again to resume.
     """
-    from antiadv.evaluation.cell import parse_samples
     from antiadv.evaluation.certify import Setting
     from antiadv.evaluation.certify_stored import certify_stored
     from antiadv.evaluation.resources import Resources
 
     setting = Setting(std, n0, n, alpha, seed)
     resources = Resources(device)
-    asked = resources.data(data).ids[:FEW] if samples is None else parse_samples(samples)
+    asked = options.chosen(resources.data(data), samples, FEW)
     tell = None if json else _lines()
     names = {"model": model, "data": data}
     made = certify_stored(resources, **names, samples=asked, setting=setting, store=store, batch=batch, progress=tell)

@@ -69,7 +69,7 @@ def league(
     """
     check_minutes(minutes)
     end = time.monotonic() + 60 * minutes
-    resources, facts = Resources() if resources is None else resources, _opened(store)
+    resources, facts = Resources() if resources is None else resources, Store.of(store)
     if models.is_remote(model):
         raise BadInput("a league wraps the network in defences; an endpoint cannot be wrapped. Use antiadv verdict.")
     asked = _asked(resources, data, samples)
@@ -90,10 +90,6 @@ def league(
     _run(cells, asked, end - time.monotonic(), facts, resources, batch, progress)
     made = collect(models.label(model), specs, under, cells, facts, traffic)
     return dataclasses.replace(made, left_out=left_out, settings=kind)
-
-
-def _opened(store: Store | str | Path) -> Store:
-    return store if isinstance(store, Store) else Store(store)
 
 
 def _asked(resources: Resources, data: str, samples: range | str | None) -> range:
