@@ -19,7 +19,7 @@ from antiadv.serving.backend import Backend
 
 @dataclass(frozen=True)
 class Loaded:
-    """Backends of the same classifier, one for each device, and what is said of it."""
+    """Backends of the same classifier, one for each device, and what describes it."""
 
     backends: Sequence[Backend]
     name: str
