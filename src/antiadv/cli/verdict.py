@@ -55,7 +55,8 @@ def command(
     from antiadv.core.threat import Access, parse_threat
     from antiadv.evaluation import Resources, Store, evaluate, make_cell
     from antiadv.reporting.endpoint import judge_endpoint
-    from antiadv.reporting.trial import Trial, check_minutes, run_trial
+    from antiadv.reporting.rounds import check_minutes
+    from antiadv.reporting.trial import Trial, run_trial
 
     check_minutes(minutes)
     model, remote = options.authorised(model, authorised), models.is_remote(model)
