@@ -48,19 +48,19 @@ There are also:
   [docs/precision.md](../docs/precision.md).
 - [parity/](parity): {parity} comparisons of our attacks with other implementations, in strength and queries. Shown in
   [docs/parity.md](../docs/parity.md).
-{gate}{league}- [bench/](bench): {bench} measurements of speed. Shown in [docs/benchmarks.md](../docs/benchmarks.md) and
+{folders}- [bench/](bench): {bench} measurements of speed. Shown in [docs/benchmarks.md](../docs/benchmarks.md) and
   [docs/scaling.md](../docs/scaling.md).
+- [ablation/](ablation): {ablation} measurements of what each network rewrite gains. Shown in
+  [docs/design/engine.md](../docs/design/engine.md).
 - [confidence.json](confidence.json): confidence and calibration of each network, without and with the layer. Shown in
   [docs/confidence.md](../docs/confidence.md).
 """
 
-GATE = """- [gate/](gate): {} more cells, of the gated layer, and its cost on clean images. Shown in
-  [docs/gate.md](../docs/gate.md).
-"""
-
-LEAGUE = """- [league/](league): {} more cells, of all defences on three networks, and their cost on clean images. Shown
-  in [docs/league.md](../docs/league.md).
-"""
+FOLDERS = {  # of more cells, each with a page of its own
+    "gate": "of the gated layer, and its cost on clean images",
+    "fast": "of the attack `fast`, compared with AutoAttack",
+    "league": "of all defences on three networks, and their cost on clean images",
+}
 
 COLUMNS = ("folder", "network", "defence", "attack", "threat", "samples", "robust accuracy", "searched in", "also in")
 
@@ -74,16 +74,21 @@ def page() -> str:
         sections[OTHERS if first is None else _titles()[first]].append(row)
     counts: dict[str, int | str] = {
         "precision": len(antiadv.Store(RESULTS / "precision").cells()),
-        "gate": GATE.format(len(antiadv.Store(gate).cells())) if (gate := RESULTS / "gate").is_dir() else "",
-        "league": LEAGUE.format(len(antiadv.Store(league).cells())) if (league := RESULTS / "league").is_dir() else "",
+        "folders": "".join(_folder(name, what) for name, what in FOLDERS.items() if (RESULTS / name).is_dir()),
         "parity": len(list((RESULTS / "parity").glob("*.json"))),
         "bench": len(list((RESULTS / "bench").glob("*.json"))),
+        "ablation": len(list((RESULTS / "ablation").glob("*.json"))),
     }
     parts = [HEAD.format(**counts)]
     for title, found in sections.items():
         lines = [_line(row, users.get(row.cell.key, [])[1:]) for row in found]
         parts.append(f"## {title}\n\n" + _table(lines) if lines else f"## {title}\n\nEvery cell is listed above.\n")
     return "\n".join(parts)
+
+
+def _folder(name: str, what: str) -> str:
+    cells = len(antiadv.Store(RESULTS / name).cells())
+    return f"- [{name}/]({name}): {cells} more cells, {what}. Shown in\n  [docs/{name}.md](../docs/{name}.md).\n"
 
 
 def _titles() -> dict[str, str]:

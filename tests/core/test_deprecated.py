@@ -10,6 +10,7 @@ import torch
 import antiadv
 from antiadv import paper
 from antiadv.core.ball import Linf
+from antiadv.core.engine import Eager
 from antiadv.core.ledger import Ledger
 from antiadv.core.oracle import Oracle
 from antiadv.core.threat import Access, Threat
@@ -32,6 +33,19 @@ def test_the_old_argument_of_make_cell_warns_and_works() -> None:
     with pytest.warns(DeprecationWarning, match="resources"):
         old = antiadv.make_cell(**asked, world=Resources("cpu"))  # type: ignore[call-arg]
     assert old == antiadv.make_cell(**asked, resources=Resources("cpu"))
+
+
+def test_the_old_names_of_confirmation_warn_and_work() -> None:
+    toy = halfspace(2)
+    oracle = Oracle(toy.model, Threat(Linf(0.1), Access.SCORES), Ledger(6), Eager())
+    with pytest.warns(DeprecationWarning, match="needs_confirmation"):
+        assert oracle.rounds == oracle.needs_confirmation
+    with pytest.warns(DeprecationWarning, match="confirm"):
+        assert oracle.exactly(toy.x) is oracle.confirm(toy.x) is None
+    with pytest.warns(DeprecationWarning, match="mark_rejected"):
+        oracle.refuse(toy.x)
+    with pytest.warns(DeprecationWarning, match="was_rejected"):
+        assert oracle.refused(toy.x).all()
 
 
 def test_the_old_name_of_a_method_of_the_oracle_warns_and_works() -> None:

@@ -14,7 +14,8 @@ from antiadv.core.engine import Eager
 from antiadv.core.errors import AccessDenied, BudgetSpent
 from antiadv.core.ledger import Ledger
 from antiadv.core.losses import ce
-from antiadv.core.oracle import Oracle, OracleWrapper
+from antiadv.core.oracle import Oracle
+from antiadv.core.oracle_wrapper import OracleWrapper
 from antiadv.core.threat import Access, Threat
 from antiadv.defences.small_noise import SmallNoise
 from tests.toys import Halfspace, Spy, halfspace

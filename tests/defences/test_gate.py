@@ -21,7 +21,7 @@ from antiadv.core.errors import BadInput
 from antiadv.core.losses import ce
 from antiadv.engine.meter import Meter
 from antiadv.evaluation import Store
-from antiadv.reporting.trial import cost
+from antiadv.reporting.cost import cost
 from tests.engine.probes import same
 from tests.toys import halfspace, small_net
 

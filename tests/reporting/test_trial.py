@@ -16,8 +16,10 @@ from antiadv.core.errors import BadInput, BadSpec
 from antiadv.core.threat import Access
 from antiadv.defences.small_noise import SmallNoise
 from antiadv.reporting import trial
+from antiadv.reporting.cost import cost
+from antiadv.reporting.rounds import FIRST, rounds
 from antiadv.reporting.temperature import scaled, temperature
-from antiadv.reporting.trial import FIRST, QUERIES, Verdict, battery, cost, rounds
+from antiadv.reporting.trial import QUERIES, Verdict, battery
 from tests.toys import Spy, halfspace, small_net
 
 

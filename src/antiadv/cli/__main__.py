@@ -13,7 +13,6 @@ import os
 import re
 import signal
 import sys
-import threading
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -46,6 +45,7 @@ from antiadv.cli import (
 from antiadv.cli.start import ENDED, STOPPED
 from antiadv.core.errors import AntiadvError
 from antiadv.core.printable import printable
+from antiadv.core.signals import handling
 
 # the error for a wrong command line, from click or from the copy of click inside typer
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
@@ -141,14 +141,8 @@ def _ending() -> Iterator[None]:
     def end(*_: object) -> None:
         raise _Ended
 
-    if threading.current_thread() is not threading.main_thread():
+    with handling({signal.SIGTERM: end}):
         yield
-        return
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
 
 
 def _discard_stdout() -> None:

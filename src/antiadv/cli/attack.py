@@ -51,6 +51,7 @@ def command(
     """
     from antiadv import attacks, defences, evaluation, models
     from antiadv.core.validation import check_base
+    from antiadv.data.pictures import to_bytes
     from antiadv.evaluation.cell import make_threat
     from antiadv.evaluation.resources import find_device
     from antiadv.reporting.flags import narrow_range
@@ -167,6 +168,8 @@ def _fitted(net: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
     import numpy as np
     from PIL import Image
 
+    from antiadv.data.pictures import to_bytes
+
     colour = x.expand(-1, 3, -1, -1) if x.shape[1] == 1 else x
     try:
         return colour, _probabilities(net, colour)
@@ -215,14 +218,6 @@ def from_bytes(pixels: np.ndarray) -> Tensor:
 
     pixels = pixels[:, :, None] if pixels.ndim == 2 else pixels
     return torch.from_numpy(pixels.copy()).permute(2, 0, 1).float() / 255
-
-
-def to_bytes(x: Tensor) -> np.ndarray:
-    """Convert `[C, H, W]` in [0, 1] to uint8 `[H, W, 3]`, or `[H, W]` for one channel, as Pillow expects."""
-    import torch
-
-    pixels: np.ndarray = (x.cpu() * 255).round().to(torch.uint8).permute(1, 2, 0).numpy()
-    return pixels[:, :, 0] if pixels.shape[2] == 1 else pixels
 
 
 def side_by_side(x: np.ndarray, z: np.ndarray) -> Image.Image:

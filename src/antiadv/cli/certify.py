@@ -21,10 +21,7 @@ FEW = 100  # samples
 def command(
     model: options.Model,
     data: options.Data = "cifar10",
-    samples: Annotated[
-        str | None,
-        typer.Option("--samples", help="Which samples, START:STOP.", show_default=f"the first {FEW}, or all"),
-    ] = None,
+    samples: Annotated[str | None, options.few(FEW)] = None,
     std: Annotated[float, typer.Option("--std", help="Standard deviation of the noise, in pixels of [0, 1].")] = 0.25,
     n0: Annotated[int, typer.Option("--n0", help="Noisy copies that choose the class.")] = 100,
     n: Annotated[int, typer.Option("--n", help="Other noisy copies, whose votes are counted.")] = 10_000,
@@ -41,14 +38,13 @@ def command(
 
     Stores a certificate for each sample. Run the same command again to resume.
     """
-    from antiadv.evaluation.cell import parse_samples
     from antiadv.evaluation.certify import Setting
     from antiadv.evaluation.certify_stored import certify_stored
     from antiadv.evaluation.resources import Resources
 
     setting = Setting(std, n0, n, alpha, seed)
     resources = Resources(device)
-    asked = resources.data(data).ids[:FEW] if samples is None else parse_samples(samples)
+    asked = options.chosen(resources.data(data), samples, FEW)
     tell = None if json else _lines()
     names = {"model": model, "data": data}
     made = certify_stored(resources, **names, samples=asked, setting=setting, store=store, batch=batch, progress=tell)
@@ -80,12 +76,11 @@ def _percent(p: Point) -> str:
 
 def _write_csv(path: Path, curve: Sequence[Point]) -> None:
     from antiadv.core.errors import BadInput
-    from antiadv.core.files import atomic_write
+    from antiadv.core.files import write_text
 
     lines = ["radius,certified,low,high", *(",".join(map(repr, asdict(point).values())) for point in curve)]
     try:
-        with atomic_write(path) as part:
-            part.write_text("\n".join(lines) + "\n")
+        write_text(path, "\n".join(lines) + "\n")
     except OSError as error:
         raise BadInput(f"{path} cannot be written ({error.strerror or error}). Name another file with --csv.") from None
 

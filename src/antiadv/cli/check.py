@@ -15,10 +15,7 @@ MARKS = {True: "fine", False: "WRONG", None: "note"}
 def command(
     model: options.Model,
     data: options.Data = "cifar10",
-    samples: Annotated[
-        str | None,
-        typer.Option("--samples", help="Which samples, START:STOP.", show_default=f"the first {FEW}, or all"),
-    ] = None,
+    samples: Annotated[str | None, options.few(FEW)] = None,
     device: options.Device = None,
     json: options.Json = False,
     debug: options.Debug = False,
@@ -27,13 +24,12 @@ def command(
 
     Exits with 1 if something is wrong.
     """
-    from antiadv.evaluation.cell import parse_samples
     from antiadv.evaluation.preflight import preflight
     from antiadv.evaluation.resources import Resources
 
     resources = Resources(device)
     images = resources.data(data)
-    ids = images.ids[:FEW] if samples is None else parse_samples(samples)
+    ids = options.chosen(images, samples, FEW)
     x, y = images.images(ids).to(resources.device), images.labels(ids).to(resources.device)
     findings = preflight(resources.model(model), x, y)
     if json:

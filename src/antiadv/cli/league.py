@@ -14,9 +14,7 @@ from antiadv.core.errors import BadInput
 def command(
     model: options.Model = "compact:trades",
     data: options.Data = "cifar10",
-    samples: Annotated[
-        str | None, typer.Option("--samples", help="Which samples, START:STOP.", show_default="the first 500, or all")
-    ] = None,
+    samples: Annotated[str | None, options.few(500)] = None,
     minutes: Annotated[float, typer.Option("--minutes", help="Take as many of the samples as fit into this.")] = 30.0,
     threat: options.Threat = "linf:8/255,queries=1000",
     entrants: Annotated[

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from antiadv.core.errors import BadInput
 
 if TYPE_CHECKING:
+    from antiadv.data import Dataset
     from antiadv.evaluation import Resources
 
 AUTO = "auto"
@@ -47,6 +48,13 @@ Data = Annotated[
 Samples = Annotated[
     str | None, typer.Option("--samples", help="Samples, as START:STOP.", show_default="the first 1000, or all")
 ]
+
+
+def few(n: int) -> Any:
+    """`--samples` of a command that takes the first n by default."""
+    return typer.Option("--samples", help="Which samples, START:STOP.", show_default=f"the first {n}, or all")
+
+
 Shard = Annotated[
     int | None,
     typer.Option(
@@ -111,6 +119,13 @@ def spelled_out(args: Sequence[str]) -> list[str]:
         for word, *more in (args[i : i + 2] for i in range(len(args)))
     ]
     return [part for word, yes in zip(args, alone, strict=True) for part in ((word, "yes") if yes else (word,))]
+
+
+def chosen(dataset: Dataset, samples: str | None, few: int) -> range:
+    """The samples that were asked for, by default the first few."""
+    from antiadv.evaluation.cell import parse_samples
+
+    return dataset.ids[:few] if samples is None else parse_samples(samples)
 
 
 def check_here(resources: Resources, precision: str, runner: str) -> None:

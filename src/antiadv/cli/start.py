@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from antiadv.core.errors import AntiadvError, BadInput, first_line
+from antiadv.core.signals import handling
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -30,18 +30,9 @@ LARGEST = 2**63  # integers of torch and numpy are below
 @contextmanager
 def stoppable_at_once() -> Iterator[None]:
     """Make Ctrl-C and SIGTERM print one line and end the process. Ignored signals stay ignored."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    ours = [number for number, handler in before.items() if handler not in (signal.SIG_IGN, None)]
-    for number in ours:
-        signal.signal(number, _quit)
-    try:
+    with handling({number: _quit for number, handler in before.items() if handler not in (signal.SIG_IGN, None)}):
         yield
-    finally:
-        for number in ours:
-            signal.signal(number, before[number])
 
 
 def _quit(number: int, _: object) -> None:

@@ -16,10 +16,7 @@ FEW, QUERIES = 256, 100  # images, and queries for each attacked one
 def command(
     model: options.Model,
     data: options.Data = "cifar10",
-    samples: Annotated[
-        str | None,
-        typer.Option("--samples", help="Which samples, START:STOP.", show_default=f"the first {FEW}, or all"),
-    ] = None,
+    samples: Annotated[str | None, options.few(FEW)] = None,
     keep: Annotated[float, typer.Option("--keep", help="Share of the network's labels that must be kept.")] = 0.995,
     latency_ms: Annotated[
         float | None, typer.Option("--latency-ms", help="Longest time for one image, in ms.", show_default="any")
@@ -40,7 +37,6 @@ def command(
     """
     from antiadv.core.threat import Access, parse_threat
     from antiadv.evaluation import Resources
-    from antiadv.evaluation.cell import parse_samples
     from antiadv.reporting.render.terminal import table_for_terminal
     from antiadv.reporting.tune import tune
 
@@ -48,7 +44,7 @@ def command(
     if limits.targeted:
         raise BadInput("the layer is tuned with untargeted attacks; leave targeted out.")
     dataset = resources.data(data)
-    ids = tuple(dataset.ids[:FEW] if samples is None else parse_samples(samples))
+    ids = options.chosen(dataset, samples, FEW)
     x, y = dataset.images(ids).to(resources.device), dataset.labels(ids)
     found = tune(
         resources.model(model), x, y, keep=keep, latency_ms=latency_ms, ball=limits.ball,

@@ -34,10 +34,7 @@ def command(
     model: options.Model = "compact:trades",
     defence: options.Defence = "anti_adversary",
     data: options.Data = "cifar10",
-    samples: Annotated[
-        str | None,
-        typer.Option("--samples", help="Which samples, START:STOP.", show_default=f"the first {FEW}, or all"),
-    ] = None,
+    samples: Annotated[str | None, options.few(FEW)] = None,
     minutes: Annotated[float, typer.Option("--minutes", help="Take as many of the samples as fit into this.")] = 5.0,
     threat: options.Threat = "linf:8/255",
     batch: options.Batch = None,
@@ -57,15 +54,15 @@ def command(
     from antiadv import models
     from antiadv.core.threat import Access, parse_threat
     from antiadv.evaluation import Resources, Store, evaluate, make_cell
-    from antiadv.evaluation.cell import parse_samples
     from antiadv.reporting.endpoint import judge_endpoint
-    from antiadv.reporting.trial import Trial, check_minutes, run_trial
+    from antiadv.reporting.rounds import check_minutes
+    from antiadv.reporting.trial import Trial, run_trial
 
     check_minutes(minutes)
     model, remote = options.authorised(model, authorised), models.is_remote(model)
     resources, facts = Resources(device, compiled=options.compiled(compiled)), Store(store)
     dataset = resources.data(data)
-    asked = dataset.ids[:FEW] if samples is None else parse_samples(samples)
+    asked = options.chosen(dataset, samples, FEW)
     defended = None if remote else _defended(resources, model, defence)
     limits = parse_threat(threat, Access.SCORES)
     if limits.targeted:

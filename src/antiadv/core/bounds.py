@@ -12,9 +12,10 @@ with these limits before anything is unpacked. Real files stay far below them.
 
 from __future__ import annotations
 
+import json
 import zipfile
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, NoReturn
 
 from antiadv.core.errors import BadInput
 
@@ -47,13 +48,22 @@ def too_large(path: Path, size: int, unpacked_size: int) -> BadInput:
     )
 
 
-def read_text(path: Path) -> str:
-    """The text of a JSON file of at most TEXT bytes. May raise OSError and UnicodeDecodeError."""
+def read_text(path: Path, most: int = TEXT) -> str:
+    """The text of a file of at most so many bytes. May raise OSError and UnicodeDecodeError."""
     with path.open("rb") as file:
-        content = file.read(TEXT + 1)
-    if len(content) > TEXT:
-        raise BadInput(f"{path} is larger than {TEXT:,} bytes, which nothing of its kind needs; get the file again.")
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise BadInput(f"{path} is larger than {most:,} bytes, which nothing of its kind needs; get the file again.")
     return content.decode()
+
+
+def read_json(path: Path, most: int = TEXT) -> Any:
+    """The content of a JSON file of at most so many bytes. May raise OSError, ValueError and RecursionError."""
+    return json.loads(read_text(path, most), parse_constant=_no_number)
+
+
+def _no_number(word: str) -> NoReturn:
+    raise ValueError(f"{word} is not a number of JSON")
 
 
 class Limited:

@@ -91,6 +91,14 @@ class Defence(nn.Module, ABC):
         """An empty memory, if the defence remembers queries. The oracle keeps it; a plain call has no memory."""
         return None
 
+    def ask(self, x: Tensor, change: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+        """The scores of the base for x, or for `change(x)`, with every check of a plain call."""
+        check_float(x)
+        check_still(self.base)
+        s: Tensor = self.base(x.clone() if change is None else change(x))  # a copy: the base may write in place
+        self.check_answer(s, x)
+        return s
+
     def check_answer(self, s: Tensor, x: Tensor) -> None:
         """Check the scores of the base for x. Numbers are read once, at the first call outside compilers and graphs."""
         check_shape(s, x)

@@ -1,6 +1,9 @@
 """Atomic writes: a file is complete or absent. It is written under another name and then renamed.
 
     with atomic_write(path) as part:    write to `part`; at the end it becomes `path`. After a failure nothing is left
+    write_text(path, text)              the same for a text
+    write_json(path, content)           the same for a JSON value
+    write_entries(path, content)        the same for a JSON object, with a line for each entry
     sweep(folder)                       remove the parts that killed writers left
 
 The name of a part says which process writes it. So the next writer in the same folder can see that the process is gone,
@@ -12,13 +15,15 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import json
 import os
 import re
 import socket
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 _PART = re.compile(r"\..+\.(?:([0-9a-f]{8})-(\d+)-)?[0-9a-f]{32}\.tmp")
 ABANDONED_AFTER_SECONDS = 3600.0  # no writer needs that long
@@ -36,6 +41,20 @@ def atomic_write(path: Path) -> Iterator[Path]:
     finally:
         with contextlib.suppress(OSError):  # keep the first error
             part.unlink()
+
+
+def write_text(path: Path, text: str) -> None:
+    with atomic_write(path) as part:
+        part.write_text(text, encoding="utf-8")
+
+
+def write_json(path: Path, content: Any) -> None:
+    write_text(path, json.dumps(content, indent=1) + "\n")
+
+
+def write_entries(path: Path, content: Mapping[str, Any]) -> None:
+    lines = [f" {json.dumps(key)}: {json.dumps(value, separators=(',', ':'))}" for key, value in content.items()]
+    write_text(path, "{\n" + ",\n".join(lines) + "\n}\n")
 
 
 def sweep(folder: Path) -> None:

@@ -16,10 +16,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 Loss = Callable[..., Tensor]  # (scores [N, K], one or more tensors [N, …]) → [N]
+
+
+def wide(t: Tensor) -> Tensor:
+    """The same numbers in float32; float64 stays."""
+    return t if t.dtype == torch.float64 else t.float()
 
 
 def ce(s: Tensor, y: Tensor) -> Tensor:

@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import copy
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Self
 
@@ -223,7 +224,16 @@ class Oracle:
         other._attacked = self
         return other
 
+    # names of 0.1, which attacks written by others may use
     beside = renamed_method("on_own_model")
+    exactly = renamed_method("confirm")
+    refuse = renamed_method("mark_rejected")
+    refused = renamed_method("was_rejected")
+
+    @property
+    def rounds(self) -> bool:
+        warnings.warn("rounds is now called needs_confirmation; the old name goes in 0.3.", DeprecationWarning, 2)
+        return self.needs_confirmation
 
     def fooled(self, s: Tensor, y: Tensor) -> Tensor:
         """Whether these scores, or labels, are a success for the attacker. NaN and infinity never are."""
@@ -328,72 +338,3 @@ def _occurrence(rows: Tensor) -> Tensor:
     count = torch.empty_like(rows)
     count[order] = torch.arange(len(rows)) - torch.searchsorted(ordered, ordered)
     return count
-
-
-class OracleWrapper(Oracle):
-    """An oracle that passes every request on to another one. Adaptive attacks override single answers of it.
-
-    `inner` has the ledger, and refuses what the threat does not grant.
-    """
-
-    def __init__(self, inner: Oracle) -> None:
-        self.inner, self.threat = inner, inner.threat
-
-    def __len__(self) -> int:
-        return len(self.inner)
-
-    def __getitem__(self, rows: Tensor) -> Self:
-        part = copy.copy(self)
-        part.inner = self.inner[rows]
-        return part
-
-    @property
-    def places(self) -> Tensor:
-        return self.inner.places
-
-    def hold(self, search: Search) -> None:
-        self.inner.hold(search)
-
-    def left(self) -> Tensor:
-        return self.inner.left()
-
-    def zeros(self) -> Tensor:
-        return self.inner.zeros()
-
-    @property
-    def randomised(self) -> bool:
-        return self.inner.randomised
-
-    def labels(self, z: Tensor) -> Tensor:
-        return self.inner.labels(z)
-
-    def scores(self, z: Tensor) -> Tensor:
-        return self.inner.scores(z)
-
-    @property
-    def needs_confirmation(self) -> bool:
-        return self.inner.needs_confirmation
-
-    def confirm(self, z: Tensor) -> Tensor | None:
-        return self.inner.confirm(z)
-
-    def mark_rejected(self, z: Tensor) -> None:
-        self.inner.mark_rejected(z)
-
-    def was_rejected(self, z: Tensor) -> Tensor:
-        return self.inner.was_rejected(z)
-
-    def gradient(self, z: Tensor, loss: Loss, *targets: Tensor) -> tuple[Tensor, Tensor]:
-        return self.inner.gradient(z, loss, *targets)
-
-    def jacobian(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        return self.inner.jacobian(z)
-
-    def scores_and_pullback(self, z: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-        return self.inner.scores_and_pullback(z)
-
-    def open(self) -> nn.Module:
-        return self.inner.open()
-
-    def on_own_model(self, model: nn.Module) -> Oracle:
-        return self.inner.on_own_model(model)

@@ -139,7 +139,7 @@ def compile_ahead(program: Any, path: str) -> None:
 
 
 def load_compiled(path: str) -> Callable[..., Any]:
-    """Load a package of native code, which is code of whoever made it."""
+    """Load a package of native code, which runs code of its maker."""
     from torch._inductor import aoti_load_package
 
     return aoti_load_package(path)

@@ -275,6 +275,11 @@ def check_whole(**options: object) -> None:
             raise BadSpec(f"{name} must be a whole number; found {value!r}. Give for example {name}=100.")
 
 
+def is_count(value: object, least: int, most: float = math.inf) -> bool:
+    """Whether this is an integer from `least` to `most`; True and False are not."""
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
 def is_number(value: object, most: float) -> bool:
     """Whether this is a number from 0 to `most`; True and False are not."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= most

@@ -17,7 +17,7 @@ import hashlib
 import io
 import json
 import tarfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -28,10 +28,10 @@ from PIL import Image
 
 from antiadv.core.bounds import Limited, too_large, unpacked
 from antiadv.core.errors import BadInput, reason
-from antiadv.data import imported, pairs, unpickling
+from antiadv.data import imported, pairs
+from antiadv.data.cifar_forms import Decode, binary_rows, png_sheets, python_batches
 from antiadv.data.dataset import Bytes, Dataset, Ints, digest
 from antiadv.data.imported import Found
-from antiadv.data.pictures import open_picture
 
 Split = Literal["test", "train"]
 GZIP = b"\x1f\x8b"  # first bytes of a gzip file
@@ -145,7 +145,7 @@ class Layout:
 
     kind: str
     files: Mapping[str, tuple[str, ...]]
-    decode: Callable[[Mapping[str, bytes]], tuple[Bytes, Ints]]
+    decode: Decode
 
 
 def find(source: Path, name: str | None = None) -> list[Found]:
@@ -278,80 +278,23 @@ def _md5(source: Path) -> str:
 # ---------------------------------------------------------------- the published forms
 
 
-def _planes(rows: Bytes) -> Bytes:
-    """Convert [N, 3072], the red, green and blue planes, to [N, 32, 32, 3]."""
-    return np.ascontiguousarray(rows.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
-
-
-def _python(key: bytes) -> Callable[[Mapping[str, bytes]], tuple[Bytes, Ints]]:
-    def decode(files: Mapping[str, bytes]) -> tuple[Bytes, Ints]:
-        batches = [_batch(name, content, key) for name, content in files.items()]
-        return np.concatenate([_planes(x) for x, _ in batches]), np.concatenate([y for _, y in batches])
-
-    return decode
-
-
-def _batch(name: str, content: bytes, key: bytes) -> tuple[Bytes, Ints]:
-    batch = unpickling.unpickle(name, content)
-    if not isinstance(batch, dict) or not {b"data", key} <= set(batch):
-        raise BadInput(f"{name} is a pickle, but not a CIFAR batch: it needs 'data' and {key.decode()!r}")
-    x, y = batch[b"data"], batch[key]
-    if not isinstance(x, unpickling.Array) or not isinstance(y, list) or not all(_is_label(label) for label in y):
-        raise BadInput(f"{name} is a pickle, but its 'data' is no array or its {key.decode()!r} is no list of numbers")
-    return x.pixels(name), np.array(y, np.int64)
-
-
-def _is_label(value: object) -> bool:
-    return type(value) is int and 0 <= value < 256
-
-
-def _binary(label_bytes: int) -> Callable[[Mapping[str, bytes]], tuple[Bytes, Ints]]:
-    def decode(files: Mapping[str, bytes]) -> tuple[Bytes, Ints]:
-        row = label_bytes + 3072
-        for name, content in files.items():
-            if len(content) % row:
-                raise BadInput(f"{name} is truncated: {len(content)} bytes are not a whole number of rows of {row}")
-        rows = np.frombuffer(b"".join(files.values()), np.uint8).reshape(-1, row)
-        return _planes(rows[:, label_bytes:]), rows[:, label_bytes - 1].astype(np.int64)  # the fine label is last
-
-    return decode
-
-
-def _sheets(files: Mapping[str, bytes]) -> tuple[Bytes, Ints]:
-    images = [_sheet(name, content) for name, content in files.items() if name.endswith(".png")]
-    (labels,) = (name for name in files if name.endswith(".json"))
-    try:
-        y = np.array(json.loads(files[labels]))
-    except (ValueError, RecursionError) as error:
-        raise BadInput(f"{labels} is not a list of labels: {reason(error)}; get the package again") from error
-    x = np.concatenate(images)
-    return x, pairs.as_labels(y, len(x), labels)
-
-
-def _sheet(name: str, content: bytes) -> Bytes:
-    image = open_picture(content, name)
-    if image.mode != "RGB" or image.width != 1024:
-        raise BadInput(f"{name} is {image.mode}, {image.width} wide; a sheet is RGB with one image per row, 1024 wide")
-    return np.asarray(image).reshape(-1, 32, 32, 3)
-
-
 TRAIN_10, TEST_10 = tuple(f"data_batch_{i}" for i in range(1, 6)), ("test_batch",)
 LAYOUTS = (
-    Layout("cifar10", {"train": TRAIN_10, "test": TEST_10}, _python(b"labels")),
-    Layout("cifar100", {"train": ("train",), "test": ("test",)}, _python(b"fine_labels")),
+    Layout("cifar10", {"train": TRAIN_10, "test": TEST_10}, python_batches(b"labels")),
+    Layout("cifar100", {"train": ("train",), "test": ("test",)}, python_batches(b"fine_labels")),
     Layout(
         "cifar10",
         {"train": tuple(f"{name}.bin" for name in TRAIN_10), "test": tuple(f"{name}.bin" for name in TEST_10)},
-        _binary(1),
+        binary_rows(1),
     ),
-    Layout("cifar100", {"train": ("train.bin",), "test": ("test.bin",)}, _binary(2)),
+    Layout("cifar100", {"train": ("train.bin",), "test": ("test.bin",)}, binary_rows(2)),
     Layout(
         "cifar10",
         {  # "lables" is how the package spells it
             "train": (*(f"{name}.png" for name in TRAIN_10), "train_lables.json"),
             "test": (*(f"{name}.png" for name in TEST_10), "test_lables.json"),
         },
-        _sheets,
+        png_sheets,
     ),
 )
 KNOWN = frozenset(name for layout in LAYOUTS for names in layout.files.values() for name in names)

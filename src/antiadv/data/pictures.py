@@ -1,6 +1,10 @@
-"""Pictures from files that may be damaged or malicious.
+"""Pictures: files that may be damaged or malicious become pixels, and images become PNG files.
 
 open_picture(source, where)   →  the decoded picture, in its own mode
+to_bytes(x)                   [C, H, W] in [0, 1]  →  uint8 [H, W, C], or [H, W] for one channel
+png(x)                        the same as a PNG file
+data_uri(png)                 →  the text by which a page holds a PNG file
+magnified(d)                  →  a perturbation around grey, and the factor by which it was multiplied
 
 PIL raises almost any exception for a damaged file. It decodes some formats with other programs (EPS), or into far more
 memory than the file has bytes. So only listed formats are opened, the size is checked before decoding, and every
@@ -9,11 +13,16 @@ failure becomes a `BadInput`.
 
 from __future__ import annotations
 
+import base64
 import io
 import warnings
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import torch
 from PIL import Image
+from torch import Tensor
 
 from antiadv.core.bounds import PIXELS
 from antiadv.core.errors import BadInput, reason
@@ -53,6 +62,28 @@ def check_size(width: int, height: int, where: str) -> None:
         raise BadInput(
             f"{where} would have {width} x {height} pixels; at most {PIXELS:,} are allowed. Give a smaller picture."
         )
+
+
+def to_bytes(x: Tensor) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    pixels: np.ndarray[Any, np.dtype[np.uint8]]
+    pixels = (x.detach().cpu().clamp(0, 1) * 255).round().to(torch.uint8).permute(1, 2, 0).numpy()
+    return pixels[:, :, 0] if pixels.shape[2] == 1 else pixels
+
+
+def png(x: Tensor) -> bytes:
+    out = io.BytesIO()
+    Image.fromarray(to_bytes(x)).save(out, "png", optimize=True)
+    return out.getvalue()
+
+
+def data_uri(content: bytes) -> str:
+    return "data:image/png;base64," + base64.b64encode(content).decode()
+
+
+def magnified(d: Tensor) -> tuple[Tensor, float]:
+    most = float(d.abs().max())
+    factor = 0.5 / most if most > 0 else 1.0
+    return 0.5 + factor * d, factor
 
 
 def _reason(error: Exception) -> str:

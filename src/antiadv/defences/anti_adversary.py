@@ -30,12 +30,14 @@ from antiadv.core import torch_private
 from antiadv.core.ball import per_row
 from antiadv.core.defence import LARGEST, Defence, Stages
 from antiadv.core.errors import BadInput
+from antiadv.core.losses import wide
 from antiadv.core.validation import (
     check_flag,
     check_float,
     check_slope,
     check_still,
     fitting,
+    is_count,
     is_number,
     require_gradient,
 )
@@ -78,7 +80,7 @@ class AntiAdversary(Defence):
         gate: float = 1.0,
     ) -> None:
         super().__init__(base)
-        if not isinstance(steps, int) or isinstance(steps, bool) or steps < 0:
+        if not is_count(steps, 0):
             raise BadInput(f"the layer needs an integer steps ≥ 0; found {steps!r}. Use steps=2 as in the paper.")
         check_flag(clip=clip)
         if not is_number(gate, 1) or gate == 0:
@@ -121,8 +123,7 @@ class AntiAdversary(Defence):
 
     def unsure(self, s: Tensor) -> Tensor:
         """Which samples take the steps, given the scores of f: those with a confidence of at most the gate."""
-        s = s.detach() if s.dtype == torch.float64 else s.detach().float()
-        return s.softmax(1).amax(1) <= self.gate
+        return wide(s.detach()).softmax(1).amax(1) <= self.gate
 
     def stages(self) -> Stages | None:
         if self.gate == 1 or self.steps == 0:
@@ -290,4 +291,4 @@ def _loss(s: Tensor, y: Tensor) -> Tensor:
 
 def _ce(s: Tensor, y: Tensor) -> Tensor:
     """Σ CE over the batch, in float32 at least."""
-    return F.cross_entropy(s if s.dtype == torch.float64 else s.float(), y, reduction="sum")
+    return F.cross_entropy(wide(s), y, reduction="sum")

@@ -12,12 +12,12 @@ Departures: some code rounds down, to multiples of 2⁻ᵇ. That darkens the ima
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
 from antiadv.core.defence import Defence
 from antiadv.core.errors import BadInput
-from antiadv.core.validation import check_float, check_still
+from antiadv.core.losses import wide
+from antiadv.core.validation import is_count
 
 
 class BitDepth(Defence):
@@ -30,7 +30,7 @@ class BitDepth(Defence):
 
     def __init__(self, base: nn.Module, bits: int = 4) -> None:
         super().__init__(base)
-        if not isinstance(bits, int) or isinstance(bits, bool) or not 1 <= bits <= 8:
+        if not is_count(bits, 1, 8):
             raise BadInput(f"bits must be 1 … 8; found {bits!r}. Use 4.")
         self.bits = bits
 
@@ -42,15 +42,10 @@ class BitDepth(Defence):
         return self.base
 
     def forward(self, x: Tensor) -> Tensor:
-        check_float(x)
-        check_still(self.base)
-        s: Tensor = self.base(self.rounded(x))
-        self.check_answer(s, x)
-        return s
+        return self.ask(x, self.rounded)
 
     def rounded(self, x: Tensor) -> Tensor:
         """The images as the base sees them."""
         levels = 2**self.bits - 1
-        wide = x if x.dtype == torch.float64 else x.float()
-        coarse: Tensor = (wide * levels).round() / levels
+        coarse: Tensor = (wide(x) * levels).round() / levels
         return coarse.to(x.dtype)

@@ -27,7 +27,8 @@ from torch import Tensor, nn
 from antiadv.core.defence import TRANSFERS, Randomised
 from antiadv.core.draws import Draws
 from antiadv.core.errors import BadInput
-from antiadv.core.validation import check_shape, check_slope, is_number, require_gradient
+from antiadv.core.losses import wide
+from antiadv.core.validation import check_shape, check_slope, is_count, is_number, require_gradient
 
 SHORT = 5  # steps of the surrogate; a quarter of the default
 
@@ -50,7 +51,7 @@ class Hedge(Randomised):
 
     def __init__(self, base: nn.Module, steps: int = 20, step_size: float = 4 / 255, radius: float = 8 / 255) -> None:
         super().__init__(base)
-        if not isinstance(steps, int) or isinstance(steps, bool) or steps < 0:
+        if not is_count(steps, 0):
             raise BadInput(f"hedge needs an integer steps ≥ 0; found {steps!r}. Use steps=20 as in the paper.")
         for name, value, usual in (("step_size", step_size, "4/255"), ("radius", radius, "8/255")):
             if not is_number(value, 1):
@@ -85,7 +86,7 @@ class Hedge(Randomised):
         s: Tensor = self.base(z * 1)
         check_shape(s, z)
         check_slope(s)
-        s = s if s.dtype == torch.float64 else s.float()
+        s = wide(s)
         (g,) = torch.autograd.grad((s.shape[1] * s.logsumexp(1) - s.sum(1)).sum(), z, allow_unused=True)
         return require_gradient(g)
 

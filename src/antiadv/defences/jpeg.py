@@ -28,7 +28,8 @@ from torch.nn import functional as F
 
 from antiadv.core.defence import Defence
 from antiadv.core.errors import BadInput
-from antiadv.core.validation import check_flag, check_float, check_still
+from antiadv.core.losses import wide
+from antiadv.core.validation import check_flag, is_count
 
 BLOCK = 8
 BRIGHTNESS = (
@@ -63,7 +64,7 @@ class Jpeg(Defence):
 
     def __init__(self, base: nn.Module, quality: int = 75, subsample: bool = True) -> None:
         super().__init__(base)
-        if not isinstance(quality, int) or isinstance(quality, bool) or not 1 <= quality <= 100:
+        if not is_count(quality, 1, 100):
             raise BadInput(f"quality must be an integer, 1 … 100; found {quality!r}. Use 75.")
         check_flag(subsample=subsample)
         self.quality, self.subsample = quality, subsample
@@ -84,11 +85,7 @@ class Jpeg(Defence):
         return self.base
 
     def forward(self, x: Tensor) -> Tensor:
-        check_float(x)
-        check_still(self.base)
-        s: Tensor = self.base(self.compressed(x))
-        self.check_answer(s, x)
-        return s
+        return self.ask(x, self.compressed)
 
     def compressed(self, x: Tensor) -> Tensor:
         """The images as the base sees them."""
@@ -98,7 +95,7 @@ class Jpeg(Defence):
             )
         if x.numel() == 0:
             return x.clone()
-        v = _nearest((x if x.dtype == torch.float64 else x.float()).clamp(0, 1) * 255)
+        v = _nearest(wide(x).clamp(0, 1) * 255)
         if x.shape[1] == 1:
             v = self._coarse(v, self._brightness)
         else:

@@ -1,4 +1,4 @@
-"""Mirrored scores (AAA: Chen et al., NeurIPS 2022, arXiv:2205.12134): scores that mislead whoever compares them.
+"""Mirrored scores (AAA: Chen et al., NeurIPS 2022, arXiv:2205.12134): scores that mislead attacks which compare them.
 
     margin     m = s_(1) − s_(2) of s = f(x);   confidence p = max softmax(s)
     interval   a = the middle of [k·τ, (k+1)·τ), the interval of width τ that holds m
@@ -31,7 +31,8 @@ from torch import Tensor, nn
 
 from antiadv.core.defence import TRANSFERS, Defence
 from antiadv.core.errors import BadInput
-from antiadv.core.validation import check_flag, check_float, check_shape, check_still, is_number
+from antiadv.core.losses import wide
+from antiadv.core.validation import check_flag, is_number
 
 WIDEST = 1000.0  # interval, and
 NARROWEST = 0.01  # in logits
@@ -86,11 +87,7 @@ class MirroredScores(Defence):
         return self.base
 
     def forward(self, x: Tensor) -> Tensor:
-        check_float(x)
-        check_still(self.base)
-        s: Tensor = self.base(x.clone())  # a copy, because the base may write in place
-        check_shape(s, x)
-        s = s if s.dtype == torch.float64 else s.float()
+        s = wide(self.ask(x))
         u = s.double()  # so that results do not depend on the batch size
         moved = self._optimised(u) if self.exact else self._closed(u)
         kept = (moved.to(s).argmax(1) == s.argmax(1))[:, None]

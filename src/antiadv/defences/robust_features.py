@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from antiadv.core.defence import TRANSFERS, Defence
 from antiadv.core.errors import BadInput, first_line
-from antiadv.core.validation import check_base, check_float, check_images, check_still
+from antiadv.core.validation import check_base, check_images, is_count
 
 
 class RobustFeatures(Defence):
@@ -35,7 +35,7 @@ class RobustFeatures(Defence):
 
     def __init__(self, base: nn.Module, path: str, keep: int | None = None) -> None:
         check_base(base)
-        if keep is not None and (not isinstance(keep, int) or isinstance(keep, bool) or keep < 1):
+        if keep is not None and not is_count(keep, 1):
             raise BadInput(f"keep, the directions of each class, must be an integer ≥ 1; found {keep!r}. Leave it out.")
         edited = copy.deepcopy(base)
         layer = last_layer(edited)
@@ -49,11 +49,7 @@ class RobustFeatures(Defence):
         return f"path={self.path}, keep={self.keep}"
 
     def forward(self, x: Tensor) -> Tensor:
-        check_float(x)
-        check_still(self.base)
-        s: Tensor = self.base(x.clone())  # a copy, because the base may write in place
-        self.check_answer(s, x)
-        return s
+        return self.ask(x)
 
 
 def edit(weight: Tensor, moment: Tensor, keep: int) -> Tensor:

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from antiadv.core.defence import Defence
 from antiadv.core.errors import BadInput
-from antiadv.core.validation import check_float, check_still
+from antiadv.core.losses import wide
+from antiadv.core.validation import is_count
 
 MOST = 5  # digits: with more, float32 logarithms do not resolve the mark of the label
 
@@ -32,7 +33,7 @@ class RoundedScores(Defence):
 
     def __init__(self, base: nn.Module, digits: int = 2) -> None:
         super().__init__(base)
-        if not isinstance(digits, int) or isinstance(digits, bool) or not 0 <= digits <= MOST:
+        if not is_count(digits, 0, MOST):
             raise BadInput(f"digits must be 0 … {MOST}; found {digits!r}. Use 2.")
         self.digits = digits
 
@@ -44,11 +45,7 @@ class RoundedScores(Defence):
         return self.base
 
     def forward(self, x: Tensor) -> Tensor:
-        check_float(x)
-        check_still(self.base)
-        s: Tensor = self.base(x.clone())  # a copy, because the base may write in place
-        self.check_answer(s, x)
-        s = s if s.dtype == torch.float64 else s.float()
+        s = wide(self.ask(x))
         last = 10.0**-self.digits
         q = s.softmax(1).round(decimals=self.digits).clamp_min(last / 2)
         mark = torch.zeros_like(q).scatter(1, s.detach().argmax(1, keepdim=True), last / 10)

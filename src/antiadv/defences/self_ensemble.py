@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from antiadv.core.defence import Randomised
 from antiadv.core.draws import Draws
 from antiadv.core.errors import BadInput
+from antiadv.core.validation import is_count
 
 
 @runtime_checkable
@@ -39,7 +40,7 @@ class SelfEnsemble(Randomised):
 
     def __init__(self, base: nn.Module, passes: int = 10) -> None:
         super().__init__(base)
-        if not isinstance(passes, int) or isinstance(passes, bool) or passes < 1:
+        if not is_count(passes, 1):
             raise BadInput(f"a self-ensemble needs an integer passes ≥ 1; found {passes!r}. Use 10.")
         if not self._layers():
             raise BadInput(

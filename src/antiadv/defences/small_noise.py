@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from antiadv.core.defence import LARGEST, Randomised
 from antiadv.core.draws import Draws
 from antiadv.core.errors import BadInput
+from antiadv.core.losses import wide
 from antiadv.core.validation import check_flag, check_shape, is_number
 
 
@@ -68,5 +69,4 @@ def check_gate(gate: float) -> None:
 
 def unsure(s: Tensor, gate: float) -> Tensor:
     """Whether the confidence of these scores is at most the gate, `[N, 1]`."""
-    s = s.detach() if s.dtype == torch.float64 else s.detach().float()
-    return s.softmax(1).amax(1, keepdim=True) <= gate
+    return wide(s.detach()).softmax(1).amax(1, keepdim=True) <= gate

@@ -27,7 +27,7 @@ from torch.nn import functional as F
 from antiadv.core.defence import LARGEST, Randomised
 from antiadv.core.draws import Draws
 from antiadv.core.errors import BadInput
-from antiadv.core.validation import is_number
+from antiadv.core.validation import is_count, is_number
 
 
 class Smoothing(Randomised):
@@ -46,7 +46,7 @@ class Smoothing(Randomised):
             raise BadInput(
                 f"smoothing needs a std above 0, at most {LARGEST:.0f}, in pixels of [0, 1]; found {std!r}. Use 0.25."
             )
-        if not isinstance(samples, int) or isinstance(samples, bool) or samples < 1:
+        if not is_count(samples, 1):
             raise BadInput(f"smoothing needs an integer samples ≥ 1; found {samples!r}. Use 10.")
         self.std, self.samples = std, samples
 

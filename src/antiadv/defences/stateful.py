@@ -37,7 +37,7 @@ from torch import Tensor, nn
 from antiadv.core.defence import TRANSFERS, Defence, Session
 from antiadv.core.draws import Draws
 from antiadv.core.errors import BadInput
-from antiadv.core.validation import check_float, check_still, is_number
+from antiadv.core.validation import is_count, is_number
 
 LEVEL = 50  # width of a level, in grey levels
 DIGESTS_KEPT = 50
@@ -64,7 +64,7 @@ class Stateful(Defence):
     def __init__(self, base: nn.Module, window: int = 20, stride: int = 1, share: float = 0.5) -> None:
         super().__init__(base)
         for name, value in (("window", window), ("stride", stride)):
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            if not is_count(value, 1):
                 raise BadInput(f"{name} must be a whole number ≥ 1; found {value!r}. Use window=20,stride=1.")
         if not is_number(share, 1) or share == 0:
             raise BadInput(f"share, a fraction of the digests, must be in (0, 1]; found {share!r}. Use 0.5.")
@@ -74,11 +74,7 @@ class Stateful(Defence):
         return f"window={self.window}, stride={self.stride}, share={self.share}"
 
     def forward(self, x: Tensor) -> Tensor:
-        check_float(x)
-        check_still(self.base)
-        s: Tensor = self.base(x.clone())  # a copy, because the base may write in place
-        self.check_answer(s, x)
-        return s
+        return self.ask(x)
 
     def session(self) -> Memory:
         return Memory(self.window, self.stride, self.share)

@@ -26,7 +26,7 @@ from antiadv.core.defence import Defence, Stages, base_of
 from antiadv.core.draws import Draws
 from antiadv.core.engine import answer, scores_and_gradient, scores_and_jacobian
 from antiadv.core.errors import BadInput
-from antiadv.core.losses import Loss
+from antiadv.core.losses import Loss, wide
 from antiadv.core.validation import check_base, check_float, check_whole
 from antiadv.engine.background import Background
 from antiadv.engine.cuda_graphs import LEAST_IMAGES, MODELS_KEPT, Graph, GraphCache
@@ -141,7 +141,7 @@ class Fast:
         self, model: nn.Module, z: Tensor, loss: Loss, *targets: Tensor, draws: Draws | None = None
     ) -> tuple[Tensor, Tensor]:
         def exact(s: Tensor, *aims: Tensor) -> Tensor:
-            return loss(s if s.dtype == torch.float64 else s.float(), *aims)
+            return loss(wide(s), *aims)
 
         def run(model: nn.Module, z: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
             s, g = scores_and_gradient(model, z, _draws(rest[len(targets) :]), exact, *rest[: len(targets)])

@@ -2,6 +2,7 @@
 
     with Meter(f) as meter: …     meter.forwards, meter.backwards: images through f, counted by hooks on f
     with aside() as seen: …       passes in the block are not counted, but returned in `seen`
+    seconds(f, parts)             wall-clock seconds of one answer to each part
     bill(seen, images)            count `seen` for this many images: a replayed graph calls no hook
 
 Several threads may attack at once, even the same module. A meter counts the passes of the context that opened it, and
@@ -14,7 +15,7 @@ import functools
 import platform
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass
@@ -27,6 +28,15 @@ import torch
 from torch import Tensor, nn
 
 from antiadv.core.errors import BadInput
+
+
+def seconds(model: nn.Module, parts: Sequence[Tensor]) -> float:
+    """The wall-clock seconds that a classifier takes for these batches, one after the other."""
+    start = time.perf_counter()
+    with torch.no_grad():
+        for part in parts:
+            model(part).argmax(1).tolist()  # reading the numbers waits for a GPU
+    return time.perf_counter() - start
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ def evaluate(
     [(0, 3, 6, 5), (1, 8, 8, 6), (2, 8, 1, 6), (3, 0, 8, 4)]
     """
     run_jobs = parse_runner(runner) if isinstance(runner, str) else runner
-    store = store if isinstance(store, Store) else Store(store)
+    store = Store.of(store)
     resources = Resources() if resources is None else resources
     cells = [cells] if isinstance(cells, Cell) else list(cells)
     _check_runner(cells, run_jobs)

@@ -10,15 +10,14 @@ counts, so that intervals can be computed from them. Unknown entries are kept in
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any  # values of a JSON file
 
-from antiadv.core.bounds import WHOLE, read_text
+from antiadv.core.bounds import WHOLE, read_json
 from antiadv.core.errors import BadInput, reason
-from antiadv.core.files import atomic_write
+from antiadv.core.files import write_entries
 
 
 @dataclass(frozen=True)
@@ -60,16 +59,13 @@ class Card:
 
 
 def write_card(card: Card, path: Path) -> None:
-    """Write a card, one line for each entry."""
-    lines = [f" {json.dumps(key)}: {json.dumps(value, separators=(',', ':'))}" for key, value in _flat(card).items()]
-    with atomic_write(path) as part:
-        part.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    write_entries(path, _flat(card))
 
 
 def read_card(path: Path) -> Card:
     """Read and check a card."""
     try:
-        content = json.loads(read_text(path))
+        content = read_json(path)
         content |= {key: Accuracy(**_folded(Accuracy, content[key])) for key in ("clean", "pgd20")}
         return _checked(Card(**_folded(Card, content)))
     except (OSError, ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:

@@ -14,7 +14,6 @@ last. A model without gradients serves attacks on scores and labels. An attack t
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -25,6 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from antiadv.core.bounds import read_json
 from antiadv.core.errors import BadInput, MissingExtra, first_line
 from antiadv.models.preprocess import Normalise
 
@@ -222,10 +222,8 @@ def processor_settings(folder: Path) -> dict[str, Any]:
     path = folder / "preprocessor_config.json"
     if not path.is_file():
         return {}
-    if path.stat().st_size > LARGEST_CONFIG:
-        raise BadInput(f"{path} is larger than {LARGEST_CONFIG:,} bytes; give the folder that save_pretrained wrote.")
     try:
-        read = json.loads(path.read_text())
+        read = read_json(path, LARGEST_CONFIG)
         settings: dict[str, Any] = {}
         if read.get("do_normalize", True) and "image_mean" in read:
             settings |= {"mean": tuple(map(float, read["image_mean"])), "std": tuple(map(float, read["image_std"]))}
@@ -237,7 +235,7 @@ def processor_settings(folder: Path) -> dict[str, Any]:
             return {**settings, "size": found}
         edge = found.get("shortest_edge", 0)
         return {**settings, "size": (int(found.get("height", edge)), int(found.get("width", edge)))}
-    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
         raise BadInput(f"{path} is not a processor's configuration ({first_line(error)}).") from error
 
 

@@ -89,5 +89,5 @@ def filled(
     name: str, store: Store | str | Path, samples: int | None = None, networks: str = "zoo", data: str | None = None
 ) -> FilledTable:
     """The numbers that a store holds for a table, and what is missing. Nothing is run."""
-    index = StoreIndex(store if isinstance(store, Store) else Store(store))
+    index = StoreIndex(Store.of(store))
     return fill(layout(name, samples, networks, data), index)

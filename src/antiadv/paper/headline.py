@@ -25,7 +25,7 @@ def headline(store: Store | str | Path) -> str:
 
     A network has a line if its cells under AutoAttack are stored, without and with the layer. The others are counted.
     """
-    filled = fill(table_3.layout(Source()), StoreIndex(store if isinstance(store, Store) else Store(store)))
+    filled = fill(table_3.layout(Source()), StoreIndex(Store.of(store)))
     lines = list(zip(filled.layout.lines, filled.numbers, strict=True))
     networks = [(line, f, g) for (_, f), (line, g) in zip(lines[::2], lines[1::2], strict=True)]
     complete = [(line, f, g) for line, f, g in networks if g["AA gain"].ours is not None]

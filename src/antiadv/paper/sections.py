@@ -41,7 +41,7 @@ DRAWN = ("clean", "Square", "AA", "adaptive")  # columns of the ablations that a
 def paper_section(store: Store | str | Path, names: Sequence[str] = (), source: Source | None = None) -> Section:
     """Make the section of these tables, or of all of them."""
     source = Source() if source is None else source
-    index = StoreIndex(store if isinstance(store, Store) else Store(store))
+    index = StoreIndex(Store.of(store))
     asked = {name: fill(experiments.find(name).layout(source), index) for name in names or experiments.EXPERIMENTS}
     tables = {name: filled for name, filled in asked.items() if filled.used}
     checked = claims(index, source)

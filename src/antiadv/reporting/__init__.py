@@ -79,5 +79,5 @@ def report(store: Store | str | Path) -> Report:
     >>> [(row.cell.defence, str(row.robust)) for row in made.rows]
     [('none', '25.0 [4.6, 69.9]'), ('anti_adversary', '25.0 [4.6, 69.9]')]
     """
-    opened = store if isinstance(store, Store) else Store(store)
+    opened = Store.of(store)
     return report_of(_rows(opened), of_store(opened.root))

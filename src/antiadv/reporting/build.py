@@ -37,7 +37,7 @@ def build_document(
     images: int = 0,
     sets: Sequence[Dataset] = (),
 ) -> Document:
-    facts = store if isinstance(store, Store) else Store(store)
+    facts = Store.of(store)
     cells = rows(facts)
     made = report_of(cells, of_store(facts.root))
     receipts = [facts.receipts(row.cell) for row in cells]

@@ -9,7 +9,7 @@
 A run shows smaller budgets if the attack stops at success and no step depends on the budget (`STOPPING`). It shows
 larger radii if the attack looks for the closest adversarial image, whose distance is in the record. It does not show
 smaller radii, because such an attack stops at its first image inside the ball. A run without a radius (`linf:inf`)
-shows every radius, and needs no other run beside it. For other attacks, each cell shows one radius.
+shows every radius, and needs no other run. For other attacks, each cell shows one radius.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import TypeVar
 
 from antiadv import attacks, defences
 from antiadv.core.ball import Ball
@@ -29,14 +28,12 @@ from antiadv.core.spec import show_number
 from antiadv.core.threat import Access
 from antiadv.evaluation.cell import Record
 from antiadv.reporting.figures import Figure, Panel, Series
+from antiadv.reporting.groups import grouped
 from antiadv.reporting.measures import Ratio, Share, right, search_judge_mismatch, share, standing
 from antiadv.reporting.rows import Row
 from antiadv.reporting.select import rank, searched
 from antiadv.reporting.verdict import WHO, Level
 from antiadv.reporting.wording import join
-
-T = TypeVar("T")
-K = TypeVar("K", bound=Hashable)
 
 STOPPING = ("nes", "bandits", "square")
 POINTS = 32  # points of a curve
@@ -58,12 +55,12 @@ def by_queries(rows: Sequence[Row]) -> list[Figure]:
     """A figure for each attack, a panel for each network that was attacked both bare and defended."""
     asked = [r for r in _ran(rows) if r.cell.threat.queries is not None and r.cell.attack.partition(":")[0] in STOPPING]
     found = []
-    for attack, group in _groups(asked, lambda r: r.cell.attack):
+    for attack, group in grouped(asked, lambda r: r.cell.attack).items():
         fullest = _fullest(group, lambda r: (_network(r), r.defence, r.cell.threat.ball))
         drawn = _chosen(fullest)
         panels = []
         names = _named(map(_network, drawn))
-        for (network, ball), mine in _groups(drawn, lambda r: (_network(r), r.cell.threat.ball)):
+        for (network, ball), mine in grouped(drawn, lambda r: (_network(r), r.cell.threat.ball)).items():
             series = tuple(_series(_who(r), falling(r)) for r in _shared(mine))
             if series:
                 panels.append(Panel(f"{names[network]}, {ball}", "queries", ACCURACY, series, log=True))
@@ -92,7 +89,7 @@ def falling(row: Row) -> list[tuple[float, Share]]:
 def by_radius(rows: Sequence[Row]) -> list[Figure]:
     """A figure for each attack whose records or cells show more than one radius."""
     found = []
-    for attack, group in _groups(_ran(rows), lambda r: r.cell.attack):
+    for attack, group in grouped(_ran(rows), lambda r: r.cell.attack).items():
         minimal = attacks.parse(attack).minimal
         fullest = _fullest(group, lambda r: (_network(r), r.defence, r.cell.threat.ball, r.cell.threat.queries))
         panels, used, names = [], list[Row](), _named(map(_network, fullest))
@@ -100,7 +97,7 @@ def by_radius(rows: Sequence[Row]) -> list[Figure]:
         known = [
             r for r in fullest if not (minimal and any(search_judge_mismatch(x, r.cell.threat.ball) for x in r.records))
         ]
-        for (network, p, most), mine in _groups(_chosen(known), _setting):
+        for (network, p, most), mine in grouped(_chosen(known), _setting).items():
             lines = tuple((_widening if minimal else _sampled)(_shared(mine)))
             if lines:
                 along = "Linf radius, in 1/255" if p == math.inf else "L2 radius"
@@ -152,7 +149,7 @@ def _widening(group: Sequence[Row]) -> Iterator[Series]:
 
 
 def _sampled(group: Sequence[Row]) -> Iterator[Series]:
-    for who, mine in _groups(group, _who):
+    for who, mine in grouped(group, _who).items():
         radii = {r.cell.threat.ball.eps: r for r in mine if r.cell.threat.ball.eps < math.inf}
         if radii and max(radii) >= APART * min(radii):
             points = [(_unit(r.cell.threat.ball) * e, _at(r, r.cell.threat.ball)) for e, r in sorted(radii.items())]
@@ -176,9 +173,13 @@ def _unit(ball: Ball) -> float:
 
 def by_access(levels: Sequence[Level]) -> list[Figure]:
     """A panel for each ball and each defence of several networks. Defences of one network share a panel."""
-    wide = {d for d, group in _groups(levels, lambda part: part.defence) if len({_place(part) for part in group}) > 1}
+    wide = {
+        d
+        for d, group in grouped(levels, lambda part: part.defence).items()
+        if len({_place(part) for part in group}) > 1
+    }
     panels, known = [], _named(map(_place, levels))
-    for (defence, ball), group in _groups(levels, lambda p: (p.defence if p.defence in wide else "", p.ball)):
+    for (defence, ball), group in grouped(levels, lambda p: (p.defence if p.defence in wide else "", p.ball)).items():
         names = [known[_place(part)] + ("" if defence else f" with {part.defence}") for part in group]
         places = {name: float(i) for i, name in enumerate(dict.fromkeys(names))}
         series = []
@@ -208,7 +209,7 @@ def by_cost(rows: Sequence[Row]) -> list[Figure]:
     asked = [r for r in rows if r.ratio is not None and r.cell.threat.queries is not None]
     shown = _fullest(asked, lambda r: (_network(r), r.defence, r.cell.attack, r.cell.threat))
     panels, known = [], _named(map(_network, shown))
-    for (attack, threat), group in _groups(shown, lambda r: (r.cell.attack, r.cell.threat)):
+    for (attack, threat), group in grouped(shown, lambda r: (r.cell.attack, r.cell.threat)).items():
         names = tuple(f"{known[_network(r)]} {_who(r)}" for r in group)
         ratios = [(float(i), r.ratio) for i, r in enumerate(group) if r.ratio is not None]
         title = f"{attack}, {threat.ball}, {threat.queries:,} queries"
@@ -232,13 +233,6 @@ def _bounds(ratios: Sequence[tuple[float, Ratio]]) -> Iterator[Series]:
 # ---------------------------------------------------------------- shared
 
 
-def _groups(parts: Iterable[T], key: Callable[[T], K]) -> list[tuple[K, list[T]]]:
-    found: dict[K, list[T]] = {}
-    for part in parts:
-        found.setdefault(key(part), []).append(part)
-    return list(found.items())
-
-
 def _ran(rows: Iterable[Row]) -> list[Row]:
     """The rows whose attack ran."""
     return [r for r in rows if r.robust is not None]
@@ -250,7 +244,7 @@ def _fullest(rows: Iterable[Row], key: Callable[[Row], Hashable]) -> list[Row]:
     def order(r: Row) -> tuple[int, int, int]:
         return r.cell.threat.queries or 0, *rank(r.cell, r.records)
 
-    return [max(group, key=order) for _, group in _groups(rows, key)]
+    return [max(group, key=order) for group in grouped(rows, key).values()]
 
 
 def _chosen(rows: Sequence[Row]) -> list[Row]:
@@ -258,9 +252,9 @@ def _chosen(rows: Sequence[Row]) -> list[Row]:
 
     Of other networks, the runs without a radius.
     """
-    spread = Counter(d for (_, d), _ in _groups(rows, lambda r: (_network(r), r.defence)))
+    spread = Counter(d for _, d in grouped(rows, lambda r: (_network(r), r.defence)))
     kept = []
-    for _, group in _groups(rows, _network):
+    for group in grouped(rows, _network).values():
         found = sorted({r.defence for r in group} - {defences.BARE}, key=lambda d: (-spread[d], d))[:LINES]
         both = found and any(r.defence == defences.BARE for r in group)
         kept += [r for d in (defences.BARE, *found) for r in group if r.defence == d and (both or _endless(r))]

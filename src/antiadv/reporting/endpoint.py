@@ -22,8 +22,8 @@ from antiadv.models.remote import Remote
 from antiadv.reporting import as_markdown, report_of
 from antiadv.reporting.flags import Flag
 from antiadv.reporting.measures import right, share, standing
+from antiadv.reporting.rounds import check_minutes, rounds
 from antiadv.reporting.rows import Row
-from antiadv.reporting.trial import check_minutes, rounds
 from antiadv.reporting.verdict import WHO
 from antiadv.reporting.wording import count
 

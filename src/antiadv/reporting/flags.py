@@ -24,6 +24,7 @@ from antiadv.core.attack import least_queries
 from antiadv.core.threat import Access
 from antiadv.evaluation.cell import Cell, Record
 from antiadv.evaluation.judge import idle
+from antiadv.reporting.groups import grouped
 from antiadv.reporting.measures import FEW, Difference, Share, difference, guesses, guessing, share, standing
 from antiadv.reporting.rows import Row, bare_cell, identity, level
 from antiadv.reporting.select import coarseness, ignoring_precision, weak
@@ -142,7 +143,7 @@ def not_monotone(rows: Sequence[Row]) -> Iterator[Flag]:
 
     def compared() -> Iterator[Compared]:
         for what, size, key in orders:
-            for group in _groups(rows, key):
+            for group in grouped(rows, key).values():
                 for small, large in pairwise(sorted(group, key=size)):
                     d = _compare([small], [large])
                     if size(small) < size(large) and d is not None:
@@ -168,7 +169,7 @@ def changes_with_seed(rows: Sequence[Row]) -> Iterator[Flag]:
     """The same cell has another accuracy with another seed."""
 
     def compared() -> Iterator[Compared]:
-        for group in _groups(rows, lambda r: dataclasses.replace(r.cell, seed=0)):
+        for group in grouped(rows, lambda r: dataclasses.replace(r.cell, seed=0)).values():
             for one, other in combinations(sorted(group, key=lambda r: r.cell.seed), 2):
                 d = _compare([one], [other])
                 if d is not None:
@@ -183,7 +184,7 @@ def changes_with_precision(rows: Sequence[Row]) -> Iterator[Flag]:
     """A cell leaves more samples if it is searched in a coarser precision."""
 
     def compared() -> Iterator[Compared]:
-        for group in _groups(rows, _in_any_precision):
+        for group in grouped(rows, _in_any_precision).values():
             for fine, rough in combinations(sorted(group, key=_digits), 2):
                 d = _compare([fine], [rough])
                 if d is not None:
@@ -197,7 +198,7 @@ def changes_with_precision(rows: Sequence[Row]) -> Iterator[Flag]:
 
 def too_few_digits(rows: Sequence[Row]) -> Iterator[Flag]:
     """An attack was searched in a precision in which it is known to break less, and no finer search is stored."""
-    for r in (min(group, key=_digits) for group in _groups(rows, _in_any_precision)):
+    for r in (min(group, key=_digits) for group in grouped(rows, _in_any_precision).values()):
         if found := weak(r.cell):
             said = f"{_name(r)} was searched in {r.cell.precision}, in which {' and '.join(sorted(found))}"
             numbers = (("n", float(len(r.records))),)
@@ -244,8 +245,8 @@ def worse_than_bare(rows: Sequence[Row]) -> Iterator[Flag]:
     """Fewer samples stand with a defence than bare, in the worst case of the attacks that were run on both alike."""
 
     def compared() -> Iterator[Compared]:
-        bare = {_arena(r): group for group in _groups(rows, _arena) for r in group if r.cell.defence == defences.BARE}
-        for group in _groups([r for r in rows if r.cell.defence != defences.BARE], _arena):
+        bare = grouped([r for r in rows if r.cell.defence == defences.BARE], _arena)
+        for group in grouped([r for r in rows if r.cell.defence != defences.BARE], _arena).values():
             first = group[0].cell
             alone = bare.get(_arena(dataclasses.replace(group[0], cell=bare_cell(first))), [])
             both = set(map(_armed, group)) & set(map(_armed, alone))
@@ -306,9 +307,6 @@ def before(x: Tensor, y: Tensor, s: Tensor) -> list[Flag]:
     return found
 
 
-BEFORE: tuple[str, ...] = ("narrow_range",)  # signs that records do not show
-
-
 # ---------------------------------------------------------------- comparing
 
 
@@ -332,13 +330,6 @@ def _armed(r: Row) -> Hashable:
     return r.cell.attack, r.cell.threat, r.cell.seed
 
 
-def _groups(rows: Sequence[Row], key: Callable[[Row], Hashable]) -> list[list[Row]]:
-    found: dict[Hashable, list[Row]] = {}
-    for r in rows:
-        found.setdefault(key(r), []).append(r)
-    return list(found.values())
-
-
 def _at(rows: Sequence[Row], access: Access) -> list[Row]:
     return [r for r in rows if level(r.cell) == access]
 
@@ -347,7 +338,7 @@ def _beaten(name: str, rows: Sequence[Row], accesses: Sequence[Access]) -> Itera
     """A flag for each row at these levels that leaves fewer samples than the worst case of the white-box rows."""
 
     def compared() -> Iterator[Compared]:
-        for group in _groups(rows, _arena):
+        for group in grouped(rows, _arena).values():
             gradients = _at(group, Access.GRADIENTS)
             for r in (r for access in accesses for r in _at(group, access)):
                 white = [w for w in gradients if _shared(w, r)]  # rows without a shared sample cannot be compared

@@ -15,7 +15,7 @@ import json
 import re
 from pathlib import Path
 
-from antiadv.core.bounds import read_text
+from antiadv.core.bounds import read_json
 from antiadv.core.errors import BadInput
 from antiadv.core.files import atomic_write
 from antiadv.reporting.document import Document
@@ -45,7 +45,7 @@ def write(document: Document, folder: Path) -> list[Path]:
 def _listed(path: Path) -> set[str]:
     """The files that an earlier report wrote into its folders; empty if its list cannot be read."""
     try:
-        names = json.loads(read_text(path))["files"]
+        names = read_json(path)["files"]
         return {name for name in names if _OURS.fullmatch(name)}
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return set()

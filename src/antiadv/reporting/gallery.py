@@ -11,13 +11,10 @@ classifiers get right.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import numpy as np
 import torch
-from PIL import Image
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -28,6 +25,7 @@ from antiadv.core.draws import Draws
 from antiadv.core.engine import Eager
 from antiadv.core.errors import AntiadvError, BadInput, reason
 from antiadv.data.dataset import Dataset
+from antiadv.data.pictures import magnified, png
 from antiadv.evaluation import attack as attack_and_judge
 from antiadv.evaluation.cell import LOOKS, Cell, Record, make_threat
 from antiadv.evaluation.judge import predict_repeated
@@ -192,17 +190,15 @@ def _exhibits(resources: Resources, cell: Cell, on: str, data: Dataset, ids: Ten
 def _exhibit(
     cell: Cell, on: str, sample: int, truth: str, x: Tensor, z: Tensor, answers: dict[str, tuple[Answer, Answer]]
 ) -> Exhibit:
-    d, ball = z - x, cell.threat.ball
-    most_moved = d.abs().max().item()
-    factor = 0.5 / most_moved if most_moved > 0 else 1.0
+    ball, (change, factor) = cell.threat.ball, magnified(z - x)
     return Exhibit(
         sample=sample,
         truth=truth,
         attack=cell.attack,
         on=on,
-        before=_png(x),
-        change=_png(0.5 + factor * d),
-        after=_png(z),
+        before=png(x),
+        change=png(change),
+        after=png(z),
         factor=factor,
         distance=str(Ball(ball.p, float(f"{ball.distance(x[None], z[None])[0]:.3g}"))),
         answers=answers,
@@ -212,11 +208,3 @@ def _exhibit(
 def _answer(data: Dataset, odds: Tensor, truth: int) -> Answer:
     k = int(odds.argmax())
     return Answer(data.called(k), float(odds[k]), k == truth)
-
-
-def _png(x: Tensor) -> bytes:
-    """The image without scaling; one channel is grey."""
-    pixels = (x.clamp(0, 1) * 255).round().byte().permute(1, 2, 0).numpy()
-    out = io.BytesIO()
-    Image.fromarray(np.squeeze(pixels, 2) if pixels.shape[2] == 1 else pixels).save(out, "png", optimize=True)
-    return out.getvalue()

@@ -3,7 +3,7 @@
     league("mine:make", "arrays:mine.npz", store, minutes=30)   →  League: table, Pareto front, recommendation
     collect(network, entrants, columns, cells, store, traffic)   →  League, from what is stored; nothing is run
 
-Clean traffic is measured first. Then samples are taken in rounds, as in a trial (`trial.py`): each round runs all
+Clean traffic is measured first. Then samples are taken in rounds, as in a trial (`rounds.py`): each round runs all
 columns for all entrants, the cheap columns first, so that every number rests on the same samples. If the time is over
 within a round, the rest of its columns is left for the next call; the column of score attacks is always run. Every
 number of an attack is an ordinary cell in the store, so the same call continues where it stopped.
@@ -30,7 +30,7 @@ from antiadv.evaluation.progress import Progress
 from antiadv.reporting.league_entrants import KINDS, QUERIES, SCORES, columns, entrants, kind_of, named
 from antiadv.reporting.league_table import League, Line
 from antiadv.reporting.league_traffic import Traffic, measure
-from antiadv.reporting.trial import check_minutes, rounds
+from antiadv.reporting.rounds import check_minutes, rounds
 
 SAMPLES = 500  # by default at most so many; as many of them as fit into the minutes
 CLEAN = 256  # images of the clean traffic
@@ -69,7 +69,7 @@ def league(
     """
     check_minutes(minutes)
     end = time.monotonic() + 60 * minutes
-    resources, facts = Resources() if resources is None else resources, _opened(store)
+    resources, facts = Resources() if resources is None else resources, Store.of(store)
     if models.is_remote(model):
         raise BadInput("a league wraps the network in defences; an endpoint cannot be wrapped. Use antiadv verdict.")
     asked = _asked(resources, data, samples)
@@ -90,10 +90,6 @@ def league(
     _run(cells, asked, end - time.monotonic(), facts, resources, batch, progress)
     made = collect(models.label(model), specs, under, cells, facts, traffic)
     return dataclasses.replace(made, left_out=left_out, settings=kind)
-
-
-def _opened(store: Store | str | Path) -> Store:
-    return store if isinstance(store, Store) else Store(store)
 
 
 def _asked(resources: Resources, data: str, samples: range | str | None) -> range:

@@ -7,12 +7,11 @@ with `fast`, the project's stand-in for AutoAttack; the footnote says so.
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
 from antiadv import __version__
-from antiadv.core.files import atomic_write
+from antiadv.core.files import write_json
 from antiadv.reporting.league_entrants import ADAPTIVE, SCORES
 from antiadv.reporting.league_table import HIDES, League, Line, points
 
@@ -51,11 +50,9 @@ def _footnote(league: League, line: Line) -> str:
 def write(league: League, folder: Path, data: str, eps: str) -> list[Path]:
     """Write league.json and a card for each line. Returns the paths."""
     paths = [folder / "league.json"]
-    with atomic_write(paths[0]) as part:
-        part.write_text(json.dumps(league.json(), indent=1) + "\n")
+    write_json(paths[0], league.json())
     for line in league.lines:
         path = folder / f"{re.sub(r'[^A-Za-z0-9]+', '-', f'{league.network}-{line.name}').strip('-')}.json"
-        with atomic_write(path) as part:
-            part.write_text(json.dumps(card(league, line, data, eps), indent=1) + "\n")
+        write_json(path, card(league, line, data, eps))
         paths.append(path)
     return paths

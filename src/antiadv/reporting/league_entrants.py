@@ -1,6 +1,6 @@
 """Who takes part in a league, with which settings, and under which attacks.
 
-    entrants("robust")             →  names and specs of the defences that this version has, the bare network first
+    entrants("robust")             →  names and specs of the defences, the bare network first
     kind_of(model, x)              →  "standard" or "robust": which settings suit a network
     columns(ball, queries)         →  the attacks, from cheap to expensive, each with its threat
 
@@ -11,7 +11,7 @@ as robust.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -71,14 +71,13 @@ ENTRANTS: dict[str, Settings] = {
 }
 
 
-def entrants(kind: Kind, table: Mapping[str, Settings] = ENTRANTS) -> dict[str, str]:
-    """The specs of this version's defences by name, as cells write them.
+def entrants(kind: Kind) -> dict[str, str]:
+    """The specs of the defences by name, as cells write them.
 
     >>> list(entrants("robust").items())[:3]
     [('bare', 'none'), ('layer', 'anti_adversary'), ('gated layer', 'anti_adversary:gate=0.5')]
     """
-    known = {name: settings.on(kind) for name, settings in table.items() if _known(settings.on(kind))}
-    return {name: normal(text) for name, text in known.items()}
+    return {name: normal(settings.on(kind)) for name, settings in ENTRANTS.items()}
 
 
 def named(specs: Sequence[str]) -> dict[str, str]:
@@ -89,10 +88,6 @@ def named(specs: Sequence[str]) -> dict[str, str]:
 def normal(text: str) -> str:
     """The spec as cells write it; an unknown one is refused."""
     return text if text == defences.BARE else spec.read(text, defences.DEFENCES, "defence").text()
-
-
-def _known(text: str) -> bool:
-    return text == defences.BARE or text.partition(":")[0] in defences.DEFENCES
 
 
 def columns(ball: Ball, queries: int = QUERIES) -> dict[str, tuple[str, Threat]]:

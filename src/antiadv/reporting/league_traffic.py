@@ -22,8 +22,8 @@ from antiadv.core.defence import Defence, Randomised
 from antiadv.core.draws import Draws
 from antiadv.core.validation import check_sound
 from antiadv.engine.meter import Meter
+from antiadv.reporting.cost import TIMED, cost
 from antiadv.reporting.measures import Share, calibrated, share
-from antiadv.reporting.trial import TIMED, cost
 
 BATCH = 100
 

@@ -4,7 +4,7 @@
     standing_by(r, ball, q)  the same for a budget of q queries
     unseen_by(records, q)    correct, and the attack saw no wrong prediction within q queries
     robust_accuracy          standing / all, with a 95 % Wilson interval
-    clean_accuracy           correct on the clean image / all, likewise
+    clean_accuracy           correct on the clean image / all, with the same interval
     guessing(records)        whether the clean accuracy is no better than guessing
     paired(a, b)             b's accuracy minus a's on the samples both have, with Newcombe's 95 % interval and exact
                              McNemar's p; near 5 % the two may disagree, because they are computed differently

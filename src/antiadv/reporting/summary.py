@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from antiadv.core.threat import Access
+from antiadv.reporting.groups import grouped
 from antiadv.reporting.measures import Difference
 from antiadv.reporting.table import Entry, Table, code, counted, percent
 from antiadv.reporting.verdict import ADAPTIVE, IF, OTHERS, WHO, Level, gained, points, unsure
@@ -40,10 +41,7 @@ def headline(levels: Sequence[Level]) -> list[str]:
 
 def _by_defence(levels: Sequence[Level]) -> list[tuple[str, list[Level]]]:
     """Group levels by defence, the one with the most networks first."""
-    groups: dict[str, list[Level]] = {}
-    for part in levels:
-        groups.setdefault(part.defence, []).append(part)
-    return sorted(groups.items(), key=lambda item: -_networks(item[1]))
+    return sorted(grouped(levels, lambda part: part.defence).items(), key=lambda item: -_networks(item[1]))
 
 
 def _networks(group: Sequence[Level]) -> int:

@@ -11,7 +11,6 @@ measured once for each network and kept in a file of its own.
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Any  # the contents of a JSON file
@@ -20,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from antiadv.core.bounds import read_text
+from antiadv.core.bounds import read_json
 from antiadv.core.errors import BadInput
 from antiadv.reporting.measures import Calibration, calibrated
 
@@ -74,7 +73,7 @@ def stored(path: Path) -> dict[str, dict[str, Any]]:
     if not path.exists():
         return {}
     try:
-        return {name: facts for name, facts in json.loads(read_text(path)).items() if facts["format"] == FORMAT}
+        return {name: facts for name, facts in read_json(path).items() if facts["format"] == FORMAT}
     except UNREADABLE as error:
         raise _broken(path, error) from error
 

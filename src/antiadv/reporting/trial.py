@@ -3,18 +3,13 @@
     verdict(model, x, y, defence="anti_adversary", minutes=5)  →  Verdict, for a model and images in memory
     run_trial(trial, samples, minutes)                         →  Verdict, shared with `antiadv verdict`
     battery(ball, defence, queries)                            →  the attacks, from label-based to adaptive
-    rounds(samples, seconds, run)                              →  how many samples were done in time
 
-Samples are taken in rounds. Each round runs the complete battery, so every row has the same samples. The first round is
-small and always runs. Later rounds are cut to what should fit, judging by the rounds before. A round smaller than the
-first is not started. So a trial may end early. It ends late only if the machine slows down, or if the first round
-alone takes too long.
+Samples are taken in rounds (`rounds.py`). Each round runs the complete battery, so every row has the same samples.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -38,15 +33,16 @@ from antiadv.core.errors import BadInput
 from antiadv.core.threat import Access, Threat
 from antiadv.core.validation import check_base, check_images, check_labels, check_scores, fitting, untouched
 from antiadv.engine.fast import default_batch
-from antiadv.engine.meter import Meter
 from antiadv.engine.precision import AUTO
 from antiadv.evaluation import attack as attack_and_judge
 from antiadv.evaluation.automatic import resolve_precision
 from antiadv.evaluation.cell import Cell, Record
 from antiadv.reporting import Report, as_markdown, report_of
+from antiadv.reporting.cost import TIMED, Cost, cost
 from antiadv.reporting.flags import Flag, before
 from antiadv.reporting.measures import Calibration
 from antiadv.reporting.render.html import table_as_html
+from antiadv.reporting.rounds import check_minutes, rounds
 from antiadv.reporting.rows import IN_HAND, Row, make_row, row_table
 from antiadv.reporting.temperature import scaled
 from antiadv.reporting.wording import join
@@ -55,10 +51,7 @@ QUERIES = {"rays": 40, "square": 60}  # of the attacks that see labels and score
 GRADIENTS = "apgd"  # not `fast`: where gradients mislead, as those of the layer do, `fast` goes on to all of AutoAttack
 STEPS = 20  # the most steps of an attack that uses gradients
 NOT_RUN = "autoattack", "adaptive"  # what a person should run next
-FIRST = 8  # samples of the first round
 LOOKED_AT = 256  # images that are checked before the first attack
-TIMED = 64  # images with which the cost of an answer is measured
-SLACK = 1.15  # a round is expected to take this much longer than the rounds before suggest
 DRAWS = 10  # over which an attack on a randomised defence averages
 
 
@@ -87,90 +80,6 @@ def shorter(attack: Attack) -> Attack:
     if attack.access >= Access.GRADIENTS and isinstance(options.get("steps"), int):
         changed["steps"] = min(STEPS, options["steps"])
     return dataclasses.replace(attack, **changed)  # type: ignore[type-var]
-
-
-# ---------------------------------------------------------------- time
-
-
-def check_minutes(minutes: float) -> None:
-    if not isinstance(minutes, (int, float)):
-        raise BadInput(f"a trial takes a number of minutes; found {minutes!r}. Give for example 5.")
-    if not minutes > 0:
-        raise BadInput(f"a trial needs some time; found {minutes:g} minutes. Give for example 5.")
-
-
-def rounds(
-    samples: Sequence[int],
-    seconds: float,
-    run: Callable[[Sequence[int]], None],
-    clock: Callable[[], float] = time.monotonic,
-) -> int:
-    """Run these samples in rounds while there is time. Return how many were done, from the first on."""
-    check_minutes(seconds / 60)
-    end, done, size = clock() + seconds, 0, FIRST
-    first: tuple[int, float] | None = None
-    while done < len(samples):
-        size = min(size, len(samples) - done)
-        start = clock()
-        run(samples[done : done + size])
-        done += size
-        last = size, clock() - start
-        first = last if first is None else first
-        size = min(2 * size, fits(first, last, end - clock()))
-        if size < min(FIRST, len(samples) - done):
-            break
-    return done
-
-
-def fits(first: tuple[int, float], last: tuple[int, float], seconds: float) -> int:
-    """Return how many samples a round may take to end in time, given samples and seconds of the first and last round.
-
-    A round takes T(n) = a + b·n, since small batches are slow for their size. So T(m) ≤ T(n)·m/n for m beyond the last;
-    between the first and the last, T lies on the line through both; below the first, only T ≤ the first's is known.
-
-    >>> [fits((8, 20.0), (16, 30.0), SLACK * left) for left in (90, 25, 19)]
-    [48, 12, 0]
-    """
-    (few, short), (many, long), left = first, last, seconds / SLACK
-    if left >= long:
-        return int(min(many * left / max(long, 1e-9), sys.maxsize))  # the time may be infinite
-    return few + int((left - short) * (many - few) / (long - short)) if left >= short else 0
-
-
-# ---------------------------------------------------------------- cost
-
-
-@dataclass(frozen=True)
-class Cost:
-    """The cost of one prediction: passes through the base network, and milliseconds, for each image."""
-
-    forwards: float
-    backwards: float
-    bare_ms: float
-    defended_ms: float
-
-    def __str__(self) -> str:
-        times = f" ({self.defended_ms / self.bare_ms:.1f} times)" if self.bare_ms > 0 else ""
-        return (
-            f"One prediction with the defence costs {self.forwards:g} forward and {self.backwards:g} backward passes: "
-            f"{self.defended_ms:.2g} ms per image, against {self.bare_ms:.2g} ms without it{times}."
-        )
-
-
-def cost(model: nn.Module, defended: nn.Module, x: Tensor, repeats: int = 5) -> Cost:
-    """Measure the cost of predicting x: count the passes, and take the shortest of a few runs after a warm-up."""
-    with Meter(model) as meter, torch.no_grad():
-        defended(x)
-    times = [(_seconds(model, x), _seconds(defended, x)) for _ in range(1 + repeats)][1:]
-    bare_ms, defended_ms = (1000 * min(side) / len(x) for side in zip(*times, strict=True))
-    return Cost(meter.forwards / len(x), meter.backwards / len(x), bare_ms, defended_ms)
-
-
-def _seconds(model: nn.Module, x: Tensor) -> float:
-    start = time.perf_counter()
-    with torch.no_grad():
-        model(x).argmax(1).tolist()  # reading the numbers waits for a GPU
-    return time.perf_counter() - start
 
 
 # ---------------------------------------------------------------- the verdict

@@ -13,7 +13,6 @@ sends what breaks it: these images are found once, and each setting is asked abo
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -36,7 +35,7 @@ from antiadv.core.validation import (
     untouched,
 )
 from antiadv.engine.fast import Fast, engine
-from antiadv.engine.meter import Meter
+from antiadv.engine.meter import Meter, seconds
 from antiadv.evaluation import attack
 from antiadv.evaluation.cell import Record
 from antiadv.reporting.measures import Difference, Share, difference, paired, share
@@ -292,16 +291,8 @@ def _latency(model: nn.Module, setting: Setting, x: Tensor) -> Latency:
     with Meter(model) as meter, torch.no_grad():
         layer(many)
     ones = x[:TIMED].split(1)
-    times = [[_seconds(net, parts) for net in (layer, model) for parts in (ones, [many])] for _ in range(1 + REPEATS)]
+    times = [[seconds(net, parts) for net in (layer, model) for parts in (ones, [many])] for _ in range(1 + REPEATS)]
     one, many_s, bare_one, bare_many = (min(column) for column in zip(*times[1:], strict=True))
     counted = meter.forwards / len(many), meter.backwards / len(many)
     per_one, per_many = 1000 / len(ones), 1000 / len(many)
     return Latency(one * per_one, bare_one * per_one, many_s * per_many, bare_many * per_many, *counted)
-
-
-def _seconds(model: nn.Module, parts: Sequence[Tensor]) -> float:
-    start = time.perf_counter()
-    with torch.no_grad():
-        for part in parts:
-            model(part).argmax(1).tolist()  # reading the numbers waits for a GPU
-    return time.perf_counter() - start

@@ -18,7 +18,7 @@ from typing import Any
 from torch import nn
 
 from antiadv.core.errors import BadInput, MissingExtra
-from antiadv.core.files import atomic_write
+from antiadv.core.files import write_text
 from antiadv.core.spec import show_number
 from antiadv.defences.anti_adversary import AntiAdversary
 from antiadv.reporting.figures import Figure, Panel, Series, alone, draw
@@ -181,8 +181,7 @@ class Tuning:
             texts |= {f"{name}.svg": alone(element) for name, element in draw([self.figure]).items()}
         try:
             for name, text in texts.items():
-                with atomic_write(Path(folder) / name) as part:
-                    part.write_text(text)
+                write_text(Path(folder) / name, text)
         except OSError as error:
             raise BadInput(
                 f"{folder} cannot be written ({error.strerror or error}); name another with --out."

@@ -25,6 +25,7 @@ from antiadv import defences
 from antiadv.core.ball import Ball
 from antiadv.core.threat import Access
 from antiadv.reporting.flags import stands
+from antiadv.reporting.groups import grouped
 from antiadv.reporting.measures import (
     Calibration,
     Difference,
@@ -102,9 +103,7 @@ Place = tuple[str, str, str]  # data, model and defence
 
 def levels(rows: Sequence[Row]) -> list[Level]:
     """Return the levels of each data set, model, defence and ball with both bare and defended rows."""
-    groups: dict[tuple[str, str, str, Ball], list[Pair]] = {}
-    for before, r in _pairs(rows):
-        groups.setdefault((r.data, r.model, r.defence, r.cell.threat.ball), []).append((before, r))
+    groups = grouped(_pairs(rows), lambda pair: (*_place(pair[1]), pair[1].cell.threat.ball))
     made = []
     for place, pairs in groups.items():
         broken = _broken([b for b, _ in pairs])
@@ -117,6 +116,10 @@ def levels(rows: Sequence[Row]) -> list[Level]:
             seeds = tuple(sorted({r.cell.seed for _, r in used}))
             made.append(Level(*place, access, attacks, gain, ratio, seeds, broken))
     return made
+
+
+def _place(r: Row) -> Place:
+    return r.data, r.model, r.defence
 
 
 def _pairs(rows: Sequence[Row]) -> Iterator[Pair]:
@@ -166,9 +169,7 @@ def _gain(pair: Pair) -> Difference:
 
 def verdict(rows: Sequence[Row]) -> list[str]:
     """Return a text for each data set, model and defence with both bare and defended rows."""
-    groups: dict[Place, list[Level]] = {}
-    for part in levels(rows):
-        groups.setdefault((part.data, part.model, part.defence), []).append(part)
+    groups = grouped(levels(rows), lambda part: (part.data, part.model, part.defence))
     several, longest, unpaired = len({data for data, _, _ in groups}) > 1, _longest(rows), _unpaired(rows)
     texts = []
     for place, parts in groups.items():
@@ -249,7 +250,7 @@ def _unpaired(rows: Sequence[Row]) -> dict[Place, Row]:
     """The strongest adaptive attack on each defence that was not run on the bare classifier."""
     strongest: dict[Place, Row] = {}
     for r in rows:
-        place = r.data, r.model, r.defence
+        place = _place(r)
         if r.robust is None or r.gain is not None or r.cell.defence == defences.BARE:
             continue
         if level(r.cell) == Access.INTERNALS:
@@ -338,12 +339,8 @@ def confidence(rows: Sequence[Row], scaled: Mapping[Digests, Calibration] | None
 
 def _longest(rows: Sequence[Row]) -> dict[Place, Pair]:
     """The pair with the most samples of each data set, model and defence."""
-    best: dict[Place, Pair] = {}
-    for before, r in _pairs(rows):
-        place = r.data, r.model, r.defence
-        if place not in best or len(r.records) > len(best[place][1].records):
-            best[place] = (before, r)
-    return best
+    groups = grouped(_pairs(rows), lambda pair: _place(pair[1]))
+    return {place: max(pairs, key=lambda pair: len(pair[1].records)) for place, pairs in groups.items()}
 
 
 def _common(bare: Row, defended: Row) -> tuple[Calibration, Calibration]:

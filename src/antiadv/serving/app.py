@@ -110,7 +110,7 @@ class Paths:
             response = self._error(refused)
             facts["error"] = refused.sentence
         except ClientDisconnect:
-            response = Response(status_code=GONE)  # nobody reads it
+            response = Response(status_code=GONE)  # the client has left
         seconds = time.monotonic() - start
         self._door.metrics.finished(response.status_code, seconds)
         self._door.log("request", status=response.status_code, milliseconds=round(1e3 * seconds, 1), **facts)

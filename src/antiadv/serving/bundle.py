@@ -15,21 +15,21 @@ formats can run code, so they are opened only with `trust=True`.
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any  # values of a JSON file
 
+from antiadv.core.bounds import read_json
 from antiadv.core.errors import BadInput, reason
-from antiadv.core.files import atomic_write
+from antiadv.core.files import write_entries
+from antiadv.core.validation import is_count
 from antiadv.serving.backend import Backend
 
 FORMAT = 1
 CARD = "bundle.json"
 FILES = {"onnx": "model.onnx", "pt2": "model.pt2", "aoti": "model.aoti.pt2"}
-SAFE = ("onnx",)  # formats that run no code of their own
 
 LARGEST_CARD = 2**20  # bytes
 LARGEST_MODEL = 2**31 - 1  # bytes: protobuf ends there
@@ -72,7 +72,7 @@ class Bundle:
             return OnnxBackend(self._content(), self.shape, self.classes, threads, provider)
         if not self.trust:
             raise BadInput(
-                f"{self.path} holds a {self.kind} file, which can run code of whoever made it. "
+                f"{self.path} holds a {self.kind} file, which can run code of its maker. "
                 "Say that you trust it (trust=True, --trust), or export it again as onnx."
             )
         from antiadv.serving.pt2_backend import AotiBackend, Pt2Backend
@@ -104,11 +104,7 @@ def open_bundle(path: str | Path, *, trust: bool = False) -> Bundle:
     if not card.is_file():
         raise BadInput(f"{folder} is no bundle: it has no file {CARD}. Make one with antiadv export.")
     try:
-        with card.open("rb") as file:
-            content = file.read(LARGEST_CARD + 1)
-        if len(content) > LARGEST_CARD:
-            raise ValueError(f"it is larger than {LARGEST_CARD:,} bytes")
-        found = json.loads(content.decode(), parse_constant=_refuse)
+        found = read_json(card, LARGEST_CARD)
         _check_card(found)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise BadInput(f"{card} is not the card of a bundle: {_why(error)}. Get the bundle again.") from error
@@ -121,9 +117,7 @@ def write_card(folder: Path, entries: Card) -> None:
     content = (folder / name).read_bytes()
     whole = {"format": FORMAT, **entries, "files": {name: {"bytes": len(content), "digest": _digest(content)}}}
     _check_card(whole)
-    lines = [f" {json.dumps(key)}: {json.dumps(value, separators=(',', ':'))}" for key, value in whole.items()]
-    with atomic_write(folder / CARD) as part:
-        part.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    write_entries(folder / CARD, whole)
 
 
 def _digest(content: bytes) -> str:
@@ -132,10 +126,6 @@ def _digest(content: bytes) -> str:
 
 def _why(error: BaseException) -> str:
     return f"it has no entry {error}" if isinstance(error, KeyError) else reason(error)
-
-
-def _refuse(word: str) -> None:
-    raise ValueError(f"{word} is not a number of JSON")
 
 
 def _check_card(card: Any) -> None:
@@ -149,24 +139,19 @@ def _check_card(card: Any) -> None:
     for name in ("input", "files", "versions", "check"):
         _must(isinstance(card[name], dict), f"{name} is not an object")
     shape = card["input"]["shape"]
-    _must(
-        isinstance(shape, list) and 0 < len(shape) <= 4 and all(map(_is_count, shape)), "shape is not a list of sizes"
-    )
+    sizes = isinstance(shape, list) and 0 < len(shape) <= 4 and all(is_count(size, 1) for size in shape)
+    _must(sizes, "shape is not a list of sizes")
     _must(math.prod(shape) <= MOST_PIXELS, f"an image has at most {MOST_PIXELS:,} values")
     classes, names = card["classes"], card["class_names"]
-    _must(_is_count(classes) and 2 <= classes <= MOST_CLASSES, "classes is not a number of classes")
+    _must(is_count(classes, 2, MOST_CLASSES), "classes is not a number of classes")
     _must(
         isinstance(names, list) and all(isinstance(name, str) for name in names), "class_names is not a list of texts"
     )
     _must(len(names) in (0, classes), f"there are {classes} classes and {len(names)} class_names")
     said = card["files"][FILES[kind]]
-    _must(isinstance(said, dict) and _is_count(said["bytes"]), "the size of the model file is not a number")
+    _must(isinstance(said, dict) and is_count(said["bytes"], 1), "the size of the model file is not a number")
     _must(said["bytes"] <= LARGEST_MODEL, f"a model file has at most {LARGEST_MODEL:,} bytes")
     _must(isinstance(said["digest"], str), "the digest of the model file is not a text")
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
 def _must(holds: bool, otherwise: str) -> None:

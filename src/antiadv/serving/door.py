@@ -131,7 +131,7 @@ class Door:
         return answer
 
     async def reload(self) -> Served:
-        """Load beside what is served, then swap. What is served stays if the new one cannot be loaded."""
+        """Load a second classifier, then swap. The first one stays if the second cannot be loaded."""
         load = self._load
         if load is None:
             raise Refused(404, "this server cannot reload.")

@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from antiadv.core.bounds import read_text
+from antiadv.core.bounds import read_json
 from antiadv.core.errors import BadInput, reason
-from antiadv.core.files import atomic_write
+from antiadv.core.files import write_json
 from antiadv.serving.limits import Refused
 
 NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -89,8 +88,7 @@ class Keys:
         """Write the ledger if it changed."""
         if self._ledger is not None and self.spent != self._saved:
             now = dict(self.spent)
-            with atomic_write(self._ledger) as part:
-                part.write_text(json.dumps(now))
+            write_json(self._ledger, now)
             self._saved = now
 
 
@@ -106,7 +104,7 @@ def _read_ledger(path: Path | None) -> dict[str, int]:
     if path is None or not path.exists():
         return {}
     try:
-        spent = json.loads(read_text(path))
+        spent = read_json(path)
     except OSError as error:
         raise BadInput(f"the ledger {path} cannot be read: {reason(error)}. Name another with --ledger.") from error
     except (ValueError, RecursionError):

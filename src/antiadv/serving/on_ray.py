@@ -19,11 +19,12 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
 from typing import Any  # Ray's handles are untyped
 
 from antiadv.core.errors import BadInput, MissingExtra, reason
+from antiadv.core.signals import handling
 from antiadv.serving import logs
 from antiadv.serving.app import make_app
 from antiadv.serving.backend import Answer, Images
@@ -210,10 +211,5 @@ def _cluster(address: str | None, host: str, port: int) -> Iterator[None]:
 def _stopping() -> Iterator[threading.Event]:
     """An event that SIGTERM and Ctrl-C set."""
     stop = threading.Event()
-    handler: Callable[..., None] = lambda *_: stop.set()  # noqa: E731
-    before = {number: signal.signal(number, handler) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
+    with handling(dict.fromkeys((signal.SIGTERM, signal.SIGINT), lambda *_: stop.set())):
         yield stop
-    finally:
-        for number, old in before.items():
-            signal.signal(number, old)

@@ -3,7 +3,7 @@
     Pt2Backend(path, shape, classes, threads=None)      an exported program, run by PyTorch
     AotiBackend(path, shape, classes, threads=None)     native code, compiled by AOTInductor
 
-Both run code of whoever made the file. `torch.export.load` unpickles tensors without `weights_only`, and evaluates
+Both run code of the maker of the file. `torch.export.load` unpickles tensors without `weights_only`, and evaluates
 expressions (torch/export/pt2_archive/_package.py, torch 2.13); its documentation says never to load untrusted files. An
 AOTInductor package is a shared library. So a bundle opens either only if the person says that they trust it.
 """

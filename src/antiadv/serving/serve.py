@@ -2,7 +2,7 @@
 
 SIGTERM, SIGINT   `ready` answers 503 and answers close their connections; after `drain` seconds the server stops
                   listening, finishes every accepted request and ends with exit code 0; a second SIGINT ends it at once
-SIGHUP            loads the bundle again, beside the one that is served, and swaps them.
+SIGHUP            loads the bundle again, next to the one that is served, and swaps them
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import socket
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import FrameType
 
 from antiadv.core.bounds import read_text
 from antiadv.core.errors import BadInput, MissingExtra, reason
+from antiadv.core.signals import Handler, handling
 from antiadv.serving import logs
 from antiadv.serving.app import make_app
 from antiadv.serving.door import Door
@@ -135,21 +135,14 @@ class Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         loop = asyncio.get_running_loop()
 
-        def when(act: Callable[[int], None]) -> Callable[[int, FrameType | None], None]:
-            def handle(number: int, _: FrameType | None) -> None:
-                loop.call_soon_threadsafe(act, number)
+        def when(act: Callable[[int], None]) -> Handler:
+            return lambda number, _: loop.call_soon_threadsafe(act, number)
 
-            return handle
-
-        wanted = {signal.SIGTERM: when(self._end), signal.SIGINT: when(self._end)}
+        wanted: dict[int, Handler] = {signal.SIGTERM: when(self._end), signal.SIGINT: when(self._end)}
         if hasattr(signal, "SIGHUP"):
             wanted[signal.SIGHUP] = when(self._reload)
-        before = {number: signal.signal(number, handler) for number, handler in wanted.items()}
-        try:
+        with handling(wanted):
             yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
     def _end(self, number: int) -> None:
         if self._door.closing:

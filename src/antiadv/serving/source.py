@@ -22,7 +22,7 @@ MOST_THREADS = 1024
 
 @dataclass(frozen=True)
 class Loaded:
-    """Backends of the same classifier, one for each device, and what is said of it."""
+    """Backends of the same classifier, one for each device, and what describes it."""
 
     backends: Sequence[Backend]
     name: str

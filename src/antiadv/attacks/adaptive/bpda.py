@@ -24,7 +24,8 @@ from antiadv.core.ball import Ball
 from antiadv.core.defence import base_of
 from antiadv.core.draws import Draws
 from antiadv.core.losses import Loss
-from antiadv.core.oracle import Oracle, OracleWrapper
+from antiadv.core.oracle import Oracle
+from antiadv.core.oracle_wrapper import OracleWrapper
 from antiadv.core.threat import Access
 
 

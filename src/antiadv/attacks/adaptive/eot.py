@@ -22,7 +22,8 @@ from antiadv.core.attack import Attack, least_queries
 from antiadv.core.ball import Ball
 from antiadv.core.draws import Draws
 from antiadv.core.losses import Loss
-from antiadv.core.oracle import Oracle, OracleWrapper
+from antiadv.core.oracle import Oracle
+from antiadv.core.oracle_wrapper import OracleWrapper
 from antiadv.core.threat import Access, Threat
 from antiadv.core.validation import at_least
 

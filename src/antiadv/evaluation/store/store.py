@@ -33,6 +33,11 @@ class Store:
         self.root = Path(root)
         self._warned: set[str] = set()  # so that no warning is given twice
 
+    @classmethod
+    def of(cls, store: Store | str | Path) -> Store:
+        """The store itself, or the one in this folder."""
+        return store if isinstance(store, Store) else cls(store)
+
     def folder(self, cell: Cell) -> Path:
         return self.root / cell.key
 

@@ -7,7 +7,6 @@ never as a request to the network.
 
 from __future__ import annotations
 
-import base64
 import html
 import re
 from collections.abc import Mapping, Sequence
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from antiadv.core.errors import MissingExtra
 from antiadv.core.printable import printable
+from antiadv.data.pictures import data_uri
 from antiadv.reporting.document import Document
 from antiadv.reporting.render.names import checks
 from antiadv.reporting.table import Table
@@ -49,7 +49,7 @@ def document_as_html(document: Document, panels: Mapping[str, str]) -> str:
         lstrip_blocks=True,
         finalize=lambda value: printable(value) if type(value) is str else value,  # escaped text has another type
     )
-    environment.filters |= {"coded": coded, "breakable": breakable, "image": image, "checks": checks}
+    environment.filters |= {"coded": coded, "breakable": breakable, "image": data_uri, "checks": checks}
     environment.filters["drawn"] = lambda name: safe(panels[name])
     return environment.get_template("report.html.j2").render(d=document)
 
@@ -73,7 +73,3 @@ def breakable(text: str) -> Markup:
     from markupsafe import escape
 
     return safe(",<wbr>".join(str(escape(part)) for part in printable(text).split(",")))
-
-
-def image(png: bytes) -> str:
-    return "data:image/png;base64," + base64.b64encode(png).decode()

@@ -1,4 +1,4 @@
-"""The HTTP application of the playground. It answers this machine's browser and nobody else.
+"""The HTTP application of the playground. It answers the browser of this machine only.
 
     GET   /                                     the page
     GET   /api/choices   /api/samples/N         what can be picked; the picture of a sample
@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import Any  # what a JSON answer holds
 
 from antiadv.core.errors import AntiadvError, MissingExtra
+from antiadv.data.pictures import png
 from antiadv.serving.limits import Refused
-from antiadv.serving.playground.pictures import LARGEST_UPLOAD, png
+from antiadv.serving.playground.pictures import LARGEST_UPLOAD
 from antiadv.serving.playground.session import Session, Sessions
 from antiadv.serving.playground.share import share
 

@@ -9,6 +9,7 @@ import socket
 from collections.abc import Callable, Iterator
 
 from antiadv.core.errors import MissingExtra
+from antiadv.core.signals import handling
 from antiadv.serving.playground.app import make_app
 from antiadv.serving.playground.session import Sessions
 from antiadv.serving.serve import listen
@@ -51,9 +52,5 @@ class _Server(uvicorn.Server):
         def end(*_: object) -> None:
             self.should_exit = True
 
-        before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
-        try:
+        with handling({signal.SIGTERM: end, signal.SIGINT: end}):
             yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)

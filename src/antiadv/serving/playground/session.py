@@ -26,13 +26,14 @@ from antiadv.core.errors import AntiadvError, first_line
 from antiadv.core.ledger import Ledger
 from antiadv.core.losses import margin
 from antiadv.core.threat import Threat
+from antiadv.data.pictures import data_uri, png
 from antiadv.evaluation.cell import Record
 from antiadv.evaluation.judge import idle
 from antiadv.evaluation.resources import Resources
 from antiadv.evaluation.shard import attack_and_judge
 from antiadv.serving.limits import Refused
 from antiadv.serving.playground.choices import LAYER, SIZE, Asked, Choices
-from antiadv.serving.playground.pictures import inline, uploaded
+from antiadv.serving.playground.pictures import uploaded
 from antiadv.serving.playground.story import GOING, Story, Track, make_frame
 from antiadv.serving.playground.watched import Control, Stopped, Watched
 
@@ -63,7 +64,7 @@ class Session:
         """Keep this picture, and return it as the network will see it."""
         with _DECODING:
             self._image = uploaded(content, SIZE)
-        return inline(self._image[0])
+        return data_uri(png(self._image[0]))
 
     def start(self, asked: Asked) -> None:
         with self._lock:

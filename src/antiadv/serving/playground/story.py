@@ -15,7 +15,7 @@ from typing import Any  # what a JSON answer holds
 import torch
 from torch import Tensor, nn
 
-from antiadv.serving.playground.pictures import inline, magnified
+from antiadv.data.pictures import data_uri, magnified, png
 
 GOING = ("loading", "running", "paused")  # the states in which an attack has not ended
 
@@ -92,4 +92,6 @@ def make_frame(f: nn.Module, g: nn.Module, x: Tensor, z: Tensor, queries: int = 
     change, factor = magnified(d)
     distance = round(255 * float(d.abs().max()), 2)
     rounded = [tuple(round(p, 4) for p in one) for one in odds]
-    return Frame(inline(z[0]), inline(change), round(factor, 2), distance, rounded[0], rounded[1], queries)
+    return Frame(
+        data_uri(png(z[0])), data_uri(png(change)), round(factor, 2), distance, rounded[0], rounded[1], queries
+    )

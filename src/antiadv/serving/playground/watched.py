@@ -1,6 +1,6 @@
 """An engine that shows every query, and the control that pauses and stops an attack.
 
-    control.pause()  step()  go_on()  stop()      from the threads of the server
+    control.step()  go_on()  stop()               from the threads of the server
     control.check()                               in the attack's thread: raises Stopped
     control.wait()                                in the attack's thread: returns when the attack may go on
 
@@ -33,9 +33,6 @@ class Control:
     @property
     def paused(self) -> bool:
         return self._paused
-
-    def pause(self) -> None:
-        self._set(paused=True, steps=0)
 
     def step(self) -> None:
         """Go on for one more query, then pause."""
