@@ -7,7 +7,7 @@
 #   2   benchmark `layer`: theirs (5 min) and ours twice (4 min)
 #   3   `fast` on all networks and behind the layer (5 min), the missing cells of docs/gate.md (4 min)
 #   4   benchmark `large`, ours, second process (2 min); races autoattack-wrn16-4-trades, bare and with the layer (8 min)
-#   5   table 3 on all 10,000 images, the bare networks (10 min)
+#   5   all 10,000 images: `fast` on two compact networks (1 min); table 3, the bare networks (9 min)
 #   6   table 3 on all 10,000 images, with the layer, as far as it comes (10 min; call it again until it says complete)
 #   7   table 1 on all 500 ImageNet-like images (10 min; call it again until it says complete)
 #
@@ -44,7 +44,12 @@ case "$1" in
     defaults --jobs large --data "$full" --runs second
     speed --jobs autoattack-wrn16-4-trades,autoattack-layer-wrn16-4-trades --within 460
     ;;
-5) paper --experiments table-3 --samples 10000 --only compact --without anti_adversary ;;
+5)
+    for method in trades awp; do
+        fast --samples 10000 --minutes 1 --only "fast on compact:$method, defence none"
+    done
+    paper --minutes 8 --experiments table-3 --samples 10000 --only compact --without anti_adversary
+    ;;
 6) paper --experiments table-3 --samples 10000 --only compact --only anti_adversary ;;
 7) paper --experiments table-1 --only imagenet ;;
 *) echo "there is no call $1; known are 1 to 7." >&2 && exit 2 ;;

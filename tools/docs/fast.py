@@ -23,13 +23,13 @@ Stored = dict[Cell, dict[int, bool]]  # which samples stand
 def page(root: Path) -> str:
     folder = root / "results" / "fast"
     fresh = Store(folder) if folder.is_dir() else None
-    cells = fresh.cells() if fresh is not None else []
+    cells = [c for c in fresh.cells() if fresh.done(c)] if fresh is not None else []
     if fresh is None or not cells:
         return render("fast", table="Nothing is stored yet.", behind="", short_step="")
     results = Store(root / "results")
     stored = read(results)
     cells.sort(key=lambda c: (c.defence, c.attack, c.model, c.earlier, c.precision))
-    lines = [table_row(cell, fresh, stored) for cell in cells]
+    lines = [table_row(cell, fresh, stored) for cell in cells if not chosen(cell, fresh, results)]
     steps = read_short_step(folder / SHORT_STEP)
     return render(
         "fast",
@@ -37,6 +37,11 @@ def page(root: Path) -> str:
         behind="\n\n".join(filter(None, (behind(cell, fresh, results) for cell in cells))) or "Not measured yet.",
         short_step=table([short_step_row(row) for row in steps]) if steps else "Not measured yet.\n",
     )
+
+
+def chosen(cell: Cell, store: Store, results: Store) -> bool:
+    """Whether the cell has no samples yet but those that AutoAttack breaks, so that its accuracy says nothing."""
+    return cell.defence != "none" and store.done(cell) <= broken_by_autoattack(cell, results)
 
 
 def behind(cell: Cell, store: Store, results: Store) -> str:
