@@ -18,7 +18,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any  # what a JSON file holds
 
@@ -33,6 +33,7 @@ from antiadv.engine.meter import revision, versions
 from antiadv.evaluation import Cell, Resources, Store, evaluate
 from antiadv.evaluation.cell import Job
 from antiadv.evaluation.plan import make_cell
+from antiadv.evaluation.runners.work import Done, Runner, Work
 from antiadv.paper.networks import Source
 from benchmarks.files import put
 from tools.docs.fast import SHORT_STEP, broken_by_autoattack
@@ -65,11 +66,11 @@ def main() -> int:
     return 0
 
 
-def only(ids: Sequence[int]) -> Callable[..., Iterable[object]]:
+def only(ids: Sequence[int]) -> Runner:
     """A runner that attacks these samples of a cell, and no others."""
 
-    def run(work: Callable[[Job], object], jobs: Sequence[Job]) -> Iterator[object]:
-        yield work(Job(jobs[0].cell, tuple(ids)))
+    def run(work: Work, jobs: Iterable[Job]) -> Iterator[Done]:
+        yield work(Job(next(iter(jobs)).cell, tuple(ids)))
 
     return run
 
@@ -94,7 +95,7 @@ def parts(a: argparse.Namespace, resources: Resources, stored: Store) -> Iterato
         except AntiadvError as error:
             print(f"left out: {model} {defence} {attack}: {error}", flush=True)
             continue
-        first = cell.samples
+        first: Sequence[int] = cell.samples
         if (defence, attack) == (LAYER, "fast"):
             first = sorted(broken_by_autoattack(cell, stored).intersection(cell.samples))
             last.append((cell, [i for i in cell.samples if i not in first]))

@@ -52,7 +52,11 @@ def page(root: Path) -> str:
         "precision",
         summary=wrap(f"{answer} {len(differing)} of the {len(pairs)} pairs differ by more than chance explains."),
         auto="\n".join(automatic()),
-        others=", ".join(f"`{name}`" for name in MADE_OF_OTHERS),
+        others=wrap(
+            f"- {', '.join(f'`{name}`' for name in MADE_OF_OTHERS)} take the finest precision that one of their parts "
+            "needs. An attack of your own, or of another library, searches in `float32`.",
+            "  ",
+        ),
         table=table(lines),
         commands="\n".join(commands),
     )
