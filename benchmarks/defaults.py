@@ -9,7 +9,7 @@
     layer      AutoAttack through the layer (K = 2, α = 0.15); theirs attacks the authors' structure
     fast       our attack `fast` against their AutoAttack, on 4,096 images; 256 on a CPU
 
-    theirs     pyautoattack, version `standard`, in PyTorch's default precision
+    theirs     pyautoattack, version `standard`, in PyTorch's default precision; jobs on the same images share one run
     first      ours, with an empty cache of compiled code
     second     ours again, in another process that finds what the first left
 
@@ -161,6 +161,19 @@ def verdict(facts: Facts) -> Facts:
     return made
 
 
+ALIKE = "model", "weights", "data", "samples", "layer", "device", "threads", "versions", "revision"
+
+
+def stored_theirs(facts: Facts, out: Path) -> Facts | None:
+    """The run of theirs that another job made of the same network and images, with the same code."""
+    for path in sorted(out.glob("defaults-*.json")):
+        other = json.loads(path.read_text())
+        if "theirs" in other["runs"] and all(other[key] == facts[key] for key in ALIKE):
+            theirs: Facts = {**other["runs"]["theirs"], "made_by": other["job"]}
+            return theirs
+    return None
+
+
 def perform(job: Job, runs: list[str], what: Facts, out: Path, cache: Path) -> str:
     """Make the missing runs of a job, and store each at once. Return a line for the terminal."""
     kind = torch.device(what["device"]).type
@@ -170,7 +183,8 @@ def perform(job: Job, runs: list[str], what: Facts, out: Path, cache: Path) -> s
         raise BadSpec(f"{path} holds other runs ({facts['command']}); move it away, or ask for the same.")
     for run in runs:
         if run not in facts["runs"]:
-            facts["runs"][run] = timed(job, run, what, cache)
+            shared = stored_theirs(facts, out) if run == "theirs" else None
+            facts["runs"][run] = shared or timed(job, run, what, cache)
             facts["verdict"] = verdict(facts)
             put(facts, path)
     each = [f"{name} {r['seconds']:.1f} s, {r['standing']} left" for name, r in facts["runs"].items()]

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from antiadv.core.errors import BadInput
 from antiadv.engine.precision import PRECISIONS
 from antiadv.evaluation import Cell, Store
+from antiadv.evaluation.automatic import COARSEST, MADE_OF_OTHERS
 from antiadv.evaluation.cell import Receipt
 from antiadv.reporting.flags import changes_with_precision, stands
 from antiadv.reporting.measures import difference
@@ -50,9 +51,21 @@ def page(root: Path) -> str:
     return render(
         "precision",
         summary=wrap(f"{answer} {len(differing)} of the {len(pairs)} pairs differ by more than chance explains."),
+        auto="\n".join(automatic()),
+        others=wrap(
+            f"- {', '.join(f'`{name}`' for name in MADE_OF_OTHERS)} take the finest precision that one of their parts "
+            "needs. An attack of your own, or of another library, searches in `float32`.",
+            "  ",
+        ),
         table=table(lines),
         commands="\n".join(commands),
     )
+
+
+def automatic() -> list[str]:
+    """What `auto` is on a GPU: a line for each precision, the coarsest first."""
+    attacks = {p: [f"`{name}`" for name, coarsest in COARSEST.items() if coarsest == p] for p in reversed(PRECISIONS)}
+    return [wrap(f"  - `{p}`: {', '.join(names)}.", "    ") for p, names in attacks.items() if names]
 
 
 def searched_twice(folders: Iterable[Path]) -> list[Pair]:
