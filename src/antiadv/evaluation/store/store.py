@@ -33,6 +33,9 @@ class Store:
         self.root = Path(root)
         self._warned: set[str] = set()  # so that no warning is given twice
 
+    def __repr__(self) -> str:
+        return f"Store({str(self.root)!r})"
+
     def folder(self, cell: Cell) -> Path:
         return self.root / cell.key
 
