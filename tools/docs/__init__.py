@@ -19,6 +19,7 @@ from tools.docs import (
     catalogue,
     confidence,
     fast,
+    first_hour,
     flags,
     gate,
     league,
@@ -27,6 +28,7 @@ from tools.docs import (
     readme,
     reproduction,
     theory,
+    tutorials,
     zoo,
 )
 
@@ -39,10 +41,12 @@ PAGES: dict[str, Callable[[Path], str]] = {
     "docs/precision.md": precision.page,
     "docs/confidence.md": confidence.page,
     "docs/fast.md": fast.page,
+    "docs/first-hour.md": first_hour.page,
     "docs/gate.md": gate.page,
     "docs/league.md": league.page,
     "docs/theory.md": theory.page,
     "docs/reproduction.md": reproduction.page,
     "docs/architecture.md": architecture.page,
     "README.md": readme.page,
+    **tutorials.PAGES,
 }

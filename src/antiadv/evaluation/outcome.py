@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Callable
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -105,15 +105,22 @@ class Outcome:
     def __repr__(self) -> str:
         """One line: what was run, and robust accuracy."""
         n, idle = len(self.records), int(self.not_attacked.sum())
-        name = text(self.attack) if is_dataclass(self.attack) else type(self.attack).__name__
-        what = f"{name} on {n} sample{'' if n == 1 else 's'} in {self.threat}"
-        return f"Outcome({what}: robust accuracy {'unknown' if idle or not n else f'{100 * self.robust_accuracy:.1f} %'})"
+        what = f"{_name(self.attack)} on {n} sample{'' if n == 1 else 's'} in {self.threat}"
+        share = "unknown" if idle or not n else f"{100 * self.robust_accuracy:.1f} %"
+        return f"Outcome({what}: robust accuracy {share})"
 
     def __str__(self) -> str:
         return f"{self!r}\n{lines(self.counts)}"
 
     def _repr_html_(self) -> str:
         return f"<p>{html.escape(repr(self))}</p>{html_lines(self.counts)}"
+
+
+def _name(attack: Attack) -> str:
+    try:
+        return text(attack)
+    except Exception:  # an attack of a user's own may have options without a text
+        return type(attack).__name__
 
 
 def attack(
