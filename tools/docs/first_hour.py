@@ -26,8 +26,8 @@ def _times(stored: dict[str, Any]) -> str:
         return wrap(NOT_RUN)
     m, minutes = stored["machine"], sum(s["seconds"] for s in stored["steps"]) / 60
     words = (
-        f"All steps together took {minutes:.0f} minutes, on {m['cores']} cores ({m['kind']}, Python {m['python']}, torch "
-        f"{m['torch']}). The load of the machine was {m['load']} when they began."
+        f"All steps together took {minutes:.0f} minutes, on {m['cores']} cores ({m['kind']}, Python {m['python']}, "
+        f"torch {m['torch']}). The load of the machine was {m['load']} when they began."
     )
     rows = [{"step": s["title"], "seconds": f"{s['seconds']:.0f}"} for s in stored["steps"]]
     return f"{wrap(words)}\n\n{table(rows)}".rstrip()
@@ -36,9 +36,10 @@ def _times(stored: dict[str, Any]) -> str:
 def _part(step: Step, done: dict[str, Any] | None) -> str:
     name = Path(step.page).name
     source = f"[{name}]({name})" if step.page.startswith("docs/") else "the README"
+    command = step.command.replace("SPEC", "anti_adversary") if done is None else done["command"]
     took = "" if done is None else f" It took {done['seconds']:.0f} seconds."
     words = wrap(f"{step.words} The command is from {source}.{took}")
-    text = f"## {step.title}\n\n{words}\n\n```sh\n{step.command if done is None else done['command']}\n```"
+    text = f"## {step.title}\n\n{words}\n\n```sh\n{command}\n```"
     lines = [] if done is None else done["printed"].splitlines()
     more = [f"… {len(lines) - LONGEST} more lines"] if len(lines) > LONGEST else []
     shown = "\n".join(line.rstrip() for line in [*lines[:LONGEST], *more])
