@@ -49,7 +49,7 @@ def _outputs(source: str, names: dict[str, Any], number: int) -> list[Notebook]:
         exec(compile(ast.Module(body, []), "<cell>", "exec"), names)
         if isinstance(last, ast.Expr):
             value = eval(compile(ast.Expression(last.value), "<cell>", "eval"), names)
-    stream = {"name": "stdout", "output_type": "stream", "text": printed.getvalue().splitlines(keepends=True)}
+    stream: Notebook = {"name": "stdout", "output_type": "stream", "text": printed.getvalue().splitlines(keepends=True)}
     found = [stream] if stream["text"] else []
     if value is not None:
         shown = {"text/plain": repr(value).splitlines(keepends=True)}

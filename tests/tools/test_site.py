@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+import antiadv
 from tests.reporting.browser import Browser, Page, find
 from tools.site import folder_of, versions, write_index
 
@@ -51,6 +52,11 @@ def test_releases_come_first_and_the_index_leads_to_the_newest(
 def test_a_fix_goes_into_the_folder_of_its_release() -> None:
     assert folder_of("0.2.0") == folder_of("0.2.7") == "0.2"
     assert folder_of("1.0.0.dev3") == "dev"
+
+
+def test_the_reference_has_every_public_name() -> None:
+    text = (ROOT / "docs" / "api.md").read_text()
+    assert [name for name in antiadv.__all__ if f"::: antiadv.{name}" not in text] == []
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):

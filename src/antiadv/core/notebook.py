@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
+from importlib import import_module
 from typing import Any
 
 from antiadv.core.printable import printable
@@ -39,22 +40,21 @@ def bar() -> Iterator[Show | None]:
     if _SHOWN.get() or not in_notebook():
         yield None
         return
-    from IPython.display import HTML, display
-
+    ipython = import_module("IPython.display")
     before, last = _SHOWN.set(True), 0.0
-    handle: Any = display(HTML(_drawn("starting", None, None)), display_id=True)  # type: ignore[no-untyped-call]
+    handle: Any = ipython.display(ipython.HTML(_drawn("starting", None, None)), display_id=True)
 
     def show(text: str, done: int | None = None, total: int | None = None) -> None:
         nonlocal last
         if time.monotonic() - last >= EVERY:
             last = time.monotonic()
-            handle.update(HTML(_drawn(text, done, total)))  # type: ignore[no-untyped-call]
+            handle.update(ipython.HTML(_drawn(text, done, total)))
 
     try:
         yield show
     finally:
         _SHOWN.reset(before)
-        handle.update(HTML(""))  # type: ignore[no-untyped-call]
+        handle.update(ipython.HTML(""))
 
 
 def _drawn(text: str, done: int | None, total: int | None) -> str:
