@@ -28,6 +28,7 @@ ROOT = Path(__file__).resolve().parents[1]
 STORED = ROOT / "results" / "first-hour.json"
 URL = "http://127.0.0.1:8000/v2/models/bundle"
 MINE = "--model mine:make --data arrays:mine.npz"
+GATED = "anti_adversary:steps=2,step_size=0.01,gate=0.99"  # exported where tune recommends nothing
 PATIENCE = 3600.0  # seconds for one command
 
 
@@ -87,7 +88,7 @@ class Walk:
     """The steps in a folder, with the programs of one environment."""
 
     def __init__(self, folder: Path, python: Path, small: bool) -> None:
-        self.folder, self.small, self.spec = folder, small, "anti_adversary"
+        self.folder, self.small, self.spec = folder, small, GATED
         self.environment = os.environ | {
             "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}", "COLUMNS": "120", "NO_COLOR": "1",
             "PYTHONPATH": str(ROOT / "src") if python == Path(sys.executable) else "",

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any  # what a JSON file holds
 
 from tools.docs.markdown import render, table, wrap
-from tools.run_first_hour import INSTALL, STEPS, STORED, Step
+from tools.run_first_hour import GATED, INSTALL, STEPS, STORED, Step
 
 LONGEST = 40  # lines of one output that are shown
 NOT_RUN = "Times and outputs are not stored yet: `python -m tools.run_first_hour --install` measures them."
@@ -36,7 +36,7 @@ def _times(stored: dict[str, Any]) -> str:
 def _part(step: Step, done: dict[str, Any] | None) -> str:
     name = Path(step.page).name
     source = f"[{name}]({name})" if step.page.startswith("docs/") else "the README"
-    command = step.command.replace("SPEC", "anti_adversary") if done is None else done["command"]
+    command = step.command.replace("SPEC", GATED) if done is None else done["command"]
     took = "" if done is None else f" It took {done['seconds']:.0f} seconds."
     words = wrap(f"{step.words} The command is from {source}.{took}")
     text = f"## {step.title}\n\n{words}\n\n```sh\n{command}\n```"
