@@ -69,7 +69,7 @@ STEPS = (
          "antiadv export --model mine:make --data arrays:mine.npz --defence SPEC --out bundle", "README.md"),
     Step("Serve", "In another terminal. The time is that until it is ready.", "antiadv serve bundle", "README.md"),
     Step("Ask", "Any client of the Open Inference Protocol can ask; `antiadv.Remote` is one.",
-         'python -c "import antiadv, mine; x, y = mine.draw(4, seed=2); '
+         'python -c "import antiadv, mine; x, y = mine.draw(16, seed=2); '
          f"live = antiadv.Remote('{URL}'); "
          "print(y, live(mine.images(x)).argmax(1).numpy())\"", "docs/serving.md"),
     Step("Attack what is live", "The same verdict, through the network connection.",
