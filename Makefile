@@ -7,7 +7,7 @@ CODE := src tests tools benchmarks examples
 # how lines are counted: Python 3.12 and later have sys.monitoring, which is faster than a trace function
 CORE = $(shell $(BIN)/python -c 'import sys; print("sysmon" if sys.version_info >= (3, 12) else "ctrace")')
 
-.PHONY: demo test test-slow check format docs site paper bench clean
+.PHONY: demo test test-slow check format docs site site-serve paper bench clean
 
 demo: .venv/ready
 	$(BIN)/antiadv demo
@@ -37,9 +37,13 @@ docs: .venv/ready
 	$(BIN)/python -m tools.docs
 	$(BIN)/python tools/results_index.py
 
-# the documentation as a site in site/; a broken link or an unknown name is an error
+# the documentation as a site in site/, in a folder of this version; a broken link or an unknown name is an error
 site: .venv-site/ready
-	NO_MKDOCS_2_WARNING=1 PYTHONPATH=src .venv-site/bin/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 PYTHONPATH=src .venv-site/bin/python -m tools.site
+
+# the same for your browser, on this machine
+site-serve: site
+	$(PYTHON) -m http.server --bind 127.0.0.1 --directory site 8001
 
 .venv-site/ready: tools/site-requirements.txt
 	$(PYTHON) -m venv .venv-site

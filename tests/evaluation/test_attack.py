@@ -66,6 +66,29 @@ def test_robust_accuracy_is_the_share_that_could_not_be_broken() -> None:
     assert same(near.images[4], TOY.x[4])
 
 
+def test_an_outcome_shows_itself_in_a_line_and_a_small_table() -> None:
+    wrong = TOY.y.clone()
+    wrong[4] = 1 - wrong[4]
+    outcome = antiadv.attack(TOY.model, TOY.x, wrong, "square:steps=40", Linf(0.08), queries=30)
+    assert "\n" not in repr(outcome)
+    assert "square:steps=40 on 6 samples in linf:0.08" in repr(outcome)
+    assert "83.3 %" in repr(outcome)
+    first, *table = str(outcome).splitlines()
+    assert first == repr(outcome)
+    assert [line.rsplit("  ", 1)[1].strip() for line in table] == ["1", "0", "5", "25, at most 30"]
+    assert outcome._repr_html_().count("<tr>") == 4
+    with pytest.raises(BadInput, match="no samples"):
+        _ = dataclasses.replace(outcome, records=[]).robust_accuracy
+    assert "unknown" in str(dataclasses.replace(outcome, records=[])), "a repr never raises"
+
+
+def test_an_attack_of_ones_own_has_a_repr_that_cannot_harm_a_page() -> None:
+    evil = type("<b>Own", (Odd,), {})
+    outcome = antiadv.attack(TOY.model, TOY.x, TOY.y, evil(lambda oracle, x, y, ball, draws: x), Linf(0.08))
+    assert "<b>" not in outcome._repr_html_()
+    assert "Own" in outcome._repr_html_()
+
+
 @pytest.mark.parametrize("eps", [0.08, 0.102, 0.125])
 def test_outcome_and_report_agree(eps: float) -> None:
     outcome = antiadv.attack(TOY.model, TOY.x, TOY.y, "square:steps=40", Linf(eps))

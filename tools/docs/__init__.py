@@ -20,6 +20,7 @@ from tools.docs import (
     confidence,
     deploy,
     fast,
+    first_hour,
     flags,
     gate,
     league,
@@ -28,6 +29,7 @@ from tools.docs import (
     readme,
     reproduction,
     theory,
+    tutorials,
     zoo,
 )
 
@@ -40,6 +42,7 @@ PAGES: dict[str, Callable[[Path], str]] = {
     "docs/precision.md": precision.page,
     "docs/confidence.md": confidence.page,
     "docs/fast.md": fast.page,
+    "docs/first-hour.md": first_hour.page,
     "docs/gate.md": gate.page,
     "docs/league.md": league.page,
     "docs/export.md": deploy.export_page,
@@ -48,4 +51,5 @@ PAGES: dict[str, Callable[[Path], str]] = {
     "docs/reproduction.md": reproduction.page,
     "docs/architecture.md": architecture.page,
     "README.md": readme.page,
+    **tutorials.PAGES,
 }

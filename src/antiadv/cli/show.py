@@ -17,7 +17,7 @@ from antiadv.core.printable import printable
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from antiadv.evaluation import Progress, Tally
+    from antiadv.evaluation import Progress
     from antiadv.reporting.rows import Row
 
 EVERY = 10.0  # seconds between progress lines without a terminal
@@ -111,8 +111,8 @@ def _live(console: Console) -> Iterator[Callable[[Progress], None]]:
 
     def tell(p: Progress) -> None:
         t = p.overall
-        cell.plain = _name(p) if _alone(p) else f"{_name(p)}\n{_samples(p.here)}, {p.here.queries:,} queries"
-        overall.plain, more.plain = _samples(t), f"{t.queries:,} queries, {_time(p, left(p))}"
+        cell.plain = _name(p) if _alone(p) else f"{_name(p)}\n{p.here}, {p.here.queries:,} queries"
+        overall.plain, more.plain = str(t), f"{t.queries:,} queries, {_time(p, left(p))}"
         bar.update(t.done + t.failed, t.total)
 
     with Live(Group(cell, line, more), console=console, transient=True, refresh_per_second=8):
@@ -127,8 +127,8 @@ def _lines(console: Console) -> Callable[[Progress], None]:
         remaining = left(p)
         if time.monotonic() - last >= EVERY or p.overall.over:
             last = time.monotonic()
-            t, here = p.overall, "" if _alone(p) else f"{_samples(p.here)}, {p.here.queries:,} queries; in all "
-            text = f"{_name(p)}: {here}{_samples(t)}, {t.queries:,} queries, {_time(p, remaining)}"
+            t, here = p.overall, "" if _alone(p) else f"{p.here}, {p.here.queries:,} queries; in all "
+            text = f"{_name(p)}: {here}{t}, {t.queries:,} queries, {_time(p, remaining)}"
             console.print(text, soft_wrap=True)
 
     return line
@@ -175,8 +175,3 @@ def _name(p: Progress) -> str:
 def _alone(p: Progress) -> bool:
     """Return whether there is no other cell to run."""
     return p.here.total == p.overall.total
-
-
-def _samples(t: Tally) -> str:
-    failed = f"{t.failed} failed, " if t.failed else ""
-    return f"{t.done} of {t.total} samples, {failed}{t.fooled} fooled, {t.standing} robust"

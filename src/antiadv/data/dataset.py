@@ -54,6 +54,9 @@ class Dataset:
     def __len__(self) -> int:
         return len(self.truth)
 
+    def __repr__(self) -> str:
+        return f"Dataset({self.name}: {len(self)} images, {len(self.classes)} named classes)"
+
     @property
     def ids(self) -> range:
         """The sample ids at hand."""

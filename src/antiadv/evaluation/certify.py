@@ -111,6 +111,11 @@ class Certified:
     setting: Setting
     records: list[Certificate]
 
+    def __repr__(self) -> str:
+        n = len(self.records)
+        certified = f"{100 * self.accuracy():.1f} % certified, " if n else ""
+        return f"Certified({n} samples: {certified}{self.abstained} without a certificate)"
+
     @property
     def abstained(self) -> int:
         """The number of samples without a certificate. They count as not certified at every radius."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +17,8 @@ from antiadv.core.engine import Engine
 from antiadv.core.errors import AntiadvError, BadInput, EndpointFailed, Interrupted
 from antiadv.core.held import holding
 from antiadv.core.ledger import Ledger
+from antiadv.core.notebook import Show, bar, html_lines, lines
+from antiadv.core.spec import text
 from antiadv.core.threat import Access, Threat
 from antiadv.core.validation import check_float
 from antiadv.engine.meter import Meter, tallied
@@ -82,6 +86,41 @@ class Outcome:
                 f"{never_ran(self.attack, self.threat)}."
             )
         return 1 - self.fooled.double().mean().item()
+
+    @property
+    def counts(self) -> list[tuple[str, str]]:
+        """The small table below the line: what became of the samples, and what it cost."""
+        wrong = sum((r.clean == r.label) == self.threat.targeted for r in self.records)
+        broken, idle = int(self.fooled.sum()), int(self.not_attacked.sum())
+        queries = torch.tensor([r.queries for r in self.records], dtype=torch.float64)
+        found = [
+            ("already the target" if self.threat.targeted else "wrong without an attack", f"{wrong}"),
+            ("broken by the attack", f"{broken - wrong}"),
+            *([("not attacked", f"{idle}")] if idle else []),
+            ("robust", f"{len(self.records) - broken - idle}"),
+        ]
+        spent = f"{queries.mean():,.0f}, at most {queries.max():,.0f}" if self.records else "none"
+        return [*found, ("queries for a sample, mean", spent)]
+
+    def __repr__(self) -> str:
+        """One line: what was run, and robust accuracy."""
+        n, idle = len(self.records), int(self.not_attacked.sum())
+        what = f"{_name(self.attack)} on {n} sample{'' if n == 1 else 's'} in {self.threat}"
+        share = "unknown" if idle or not n else f"{100 * self.robust_accuracy:.1f} %"
+        return f"Outcome({what}: robust accuracy {share})"
+
+    def __str__(self) -> str:
+        return f"{self!r}\n{lines(self.counts)}"
+
+    def _repr_html_(self) -> str:
+        return f"<p>{html.escape(repr(self))}</p>{html_lines(self.counts)}"
+
+
+def _name(attack: Attack) -> str:
+    try:
+        return text(attack)
+    except Exception:  # an attack of a user's own may have options without a text
+        return type(attack).__name__
 
 
 def attack(
@@ -151,9 +190,9 @@ class _Run:
 
     def with_rescue(self) -> Outcome:
         """Run the attack. If the classifier raises, judge what was found before."""
-        with holding() as held, tallied() as meters:
+        with holding() as held, tallied() as meters, bar() as show:
             try:
-                return self._outcome(Remembered(self.attack, held))
+                return self._outcome(Remembered(self.attack, held), None if show is None else partial(_tell, show))
             except Exception as error:
                 if isinstance(error, AntiadvError) and not isinstance(error, EndpointFailed):
                     raise
@@ -163,11 +202,16 @@ class _Run:
                 unknown = [i for i in self.ids.tolist() if i not in known]
                 raise Interrupted(message(error, len(unknown), len(self.x)), images, outcome, unknown) from error
 
-    def _outcome(self, attack: Attack) -> Outcome:
+    def _outcome(self, attack: Attack, watch: Callable[[Ledger], None] | None = None) -> Outcome:
         z, records, receipt = attack_and_judge(
-            self.model, attack, self.threat, self.x, self.y, self.ids, self.seed, self.engine, looks=self.looks
+            self.model, attack, self.threat, self.x, self.y, self.ids, self.seed, self.engine, watch, self.looks
         )
         return Outcome(z, records, self.threat, receipt, self.attack)
+
+
+def _tell(show: Show, ledger: Ledger) -> None:
+    """The bar of a notebook: how much of the budget the sample with the most queries has spent."""
+    show(f"{int(ledger.queries.sum()):,} queries", int(ledger.queries.max()), ledger.budget)
 
 
 def _broken_so_far(judge: Callable[[], Outcome], ledgers: list[Ledger], meters: list[Meter]) -> Outcome | None:

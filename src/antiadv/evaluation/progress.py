@@ -42,6 +42,10 @@ class Tally:
             queries=self.queries + sum(r.queries for r in records),
         )
 
+    def __str__(self) -> str:
+        failed = f"{self.failed} failed, " if self.failed else ""
+        return f"{self.done} of {self.total} samples, {failed}{self.fooled} fooled, {self.standing} robust"
+
     @property
     def over(self) -> bool:
         return self.done + self.failed == self.total

@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from antiadv import models
 from antiadv.core.deprecated import renamed
 from antiadv.core.errors import BadInput, StoreUnwritable
+from antiadv.core.notebook import Show, bar
 from antiadv.evaluation.cell import Cell, Job
 from antiadv.evaluation.freshness import check_fresh
 from antiadv.evaluation.journals import Journals
@@ -47,7 +50,8 @@ def evaluate(
     the device.
 
     `runner` is where the shards run: `"local"`, `"processes:4"`, `"ray"` or `"ray:ADDRESS"`. A shard that fails is left
-    out. `Unfinished` is raised at the end and names it; all other shards are stored.
+    out. `Unfinished` is raised at the end and names it; all other shards are stored. `progress` is called after each
+    change; a notebook shows a bar without it.
 
     >>> import tempfile
     >>> cell = make_cell(model="compact:trades", attack="pgd:steps=5", threat="linf:16/255", samples=range(4))
@@ -65,16 +69,29 @@ def evaluate(
     if keep_images:
         _warn_of_missing_images(cells, store)
     _prepare(cells, jobs, store, resources)
+    with bar() as show:
+        tell = partial(_tell, show) if show is not None and progress is None else progress
+        _run(run_jobs, jobs, store, Work(resources, batch, keep_images), tell)
+
+
+def _tell(show: Show, p: Progress) -> None:
+    show(str(p.overall), p.overall.done + p.overall.failed, p.overall.total)
+
+
+def _run(
+    run_jobs: Runner, jobs: list[Job], store: Store, work: Work, progress: Callable[[Progress], None] | None
+) -> None:
+    """Run the jobs and store each result. A job that fails is left out, and named at the end."""
     count, failures, journals = Count(jobs, progress), list[Failure](), Journals(store)
-    work = Work(resources, batch, keep_images, None if progress is None else count.queried, journals)
+    work = replace(work, watch=None if progress is None else count.queried, journals=journals)
     with contextlib.closing(journals), contextlib.closing(_closable(run_jobs(work, jobs))) as results:
         for done in results:
             if isinstance(done, Failure):
                 failures.append(done)
                 count.failed(done)
             else:
-                _check_unchanged(done.job.cell, store, resources, journals)
-                store.append(done.job.cell, done.records, done.receipt, done.images if keep_images else None)
+                _check_unchanged(done.job.cell, store, work.resources, journals)
+                store.append(done.job.cell, done.records, done.receipt, done.images if work.images else None)
                 journals.settle()
                 count.finished(done)
     if failures:

@@ -45,6 +45,9 @@ class Report:
         """The sentences below the table: warning signs, then radii, then confidence, then the verdict."""
         return [*(f"Flag {flag}" for flag in self.flags), *radii(self.rows), *map(str, self.confidence), *self.verdict]
 
+    def __repr__(self) -> str:
+        return f"Report({len(self.rows)} rows: {' '.join(self.verdict)})"
+
     def __str__(self) -> str:
         return as_markdown(self.rows, self.sentences)
 

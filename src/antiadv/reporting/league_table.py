@@ -100,6 +100,9 @@ class League:
         if not self.lines or self.lines[0].spec != defences.BARE:
             raise BadInput("the first line of a league is the bare network; add the entrant none.")
 
+    def __repr__(self) -> str:
+        return f"League({self.network}: {', '.join(line.name for line in self.lines)})"
+
     @property
     def bare(self) -> Line:
         return self.lines[0]

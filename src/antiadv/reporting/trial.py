@@ -30,6 +30,7 @@ from antiadv.core.ball import Ball, Linf
 from antiadv.core.defence import TRANSFERS, Defence
 from antiadv.core.engine import Eager
 from antiadv.core.errors import BadInput
+from antiadv.core.notebook import Show, bar
 from antiadv.core.threat import Access, Threat
 from antiadv.core.validation import check_base, check_images, check_labels, check_scores, fitting, untouched
 from antiadv.engine.fast import default_batch
@@ -121,6 +122,9 @@ class Verdict:
         threats = {row.cell.attack: row.cell.threat for row in self.rows}
         each = [a if t.queries is None else f"{a} with {t.queries} queries" for a, t in threats.items()]
         return f"A short trial: {join(each)}. Longer searches were not run, such as {join(NOT_RUN)}."
+
+    def __repr__(self) -> str:
+        return f"Verdict({self.samples} samples, {len(self.rows)} rows: {self.sentence})"
 
     def __str__(self) -> str:
         return as_markdown(self.rows, self.sentences)
@@ -220,10 +224,11 @@ def verdict(
     defended = _wrapped(defence, model)
     limits = Threat(Linf(8 / 255) if ball is None else ball, Access.SCORES, queries)
     how = {"seed": seed, "batch": batch, "compiled": compiled}
-    trial = _in_memory(model, defended, x, y, battery(limits.ball, defended, queries), precision, how)
-    return run_trial(
-        trial, range(len(x)), minutes, lambda flag: warnings.warn(f"Flag {flag}", stacklevel=4), batch=batch
-    )
+    with bar() as show:
+        trial = _in_memory(model, defended, x, y, battery(limits.ball, defended, queries), precision, how, show)
+        return run_trial(
+            trial, range(len(x)), minutes, lambda flag: warnings.warn(f"Flag {flag}", stacklevel=4), batch=batch
+        )
 
 
 def _wrapped(defence: str | Defence, model: nn.Module) -> Defence:
@@ -244,8 +249,9 @@ def _in_memory(
     attacks: Sequence[tuple[str, Threat]],
     precision: str,
     how: dict[str, Any],
+    show: Show | None,
 ) -> Trial:
-    """A trial whose records are kept in memory. `how` are more arguments of `attack`."""
+    """A trial whose records are kept in memory. `how` are more arguments of `attack`, `show` is a notebook's bar."""
     registered = type(defended) in defences.DEFENCES.values()
     sides = {defences.BARE: model, spec.text(defended) if registered else type(defended).__name__: defended}
     records: dict[tuple[str, str], list[Record]] = {(d, a): [] for a, _ in attacks for d in sides}
@@ -258,6 +264,9 @@ def _in_memory(
         part, labels = images(ids)
         for (text, threat), (name, side) in product(attacks, sides.items()):
             budget, chosen = threat.queries, searched_in(text, threat, side)
+            if show is not None:
+                spent = sum(map(len, records.values()))
+                show(f"{text} on samples {ids[0]} to {ids[-1]} with {name}", spent, len(records) * len(x))
             outcome = attack_and_judge(
                 side, part, labels, text, threat.ball, queries=budget, ids=torch.tensor(ids), precision=chosen, **how
             )

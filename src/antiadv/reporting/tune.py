@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from antiadv.core.ball import Ball, Linf
 from antiadv.core.draws import Draws
 from antiadv.core.errors import BadInput
+from antiadv.core.notebook import bar
 from antiadv.core.validation import (
     check_base,
     check_images,
@@ -67,13 +68,13 @@ def tune(
     gates: Sequence[float] = GATES,
     seed: int = 0,
     batch: int | None = None,
-    tell: Tell = lambda line: None,
+    tell: Tell | None = None,
 ) -> Tuning:
     """Choose the steps, the step size and the gate of the anti-adversary layer for this network and these images.
 
     `keep` is the share of the network's labels that the layer must keep, `latency_ms` the longest time for one image
     (by default any). Gains are measured in `ball` (by default Linf(8/255)) on at most `attacked` images of each half,
-    by a score attack with so many `queries`. `tell` gets a line for each stage.
+    by a score attack with so many `queries`. `tell` gets a line for each stage; a notebook shows it without that.
 
     >>> net = nn.Sequential(nn.Flatten(), nn.Linear(12, 3)).eval()
     >>> x = torch.linspace(0, 1, 16 * 12).view(16, 3, 2, 2)
@@ -82,6 +83,26 @@ def tune(
     ((8, 8), True)
     """
     _check(model, x, y, keep, latency_ms, queries, attacked, steps, gates)
+    with bar() as show:
+        told = tell or (lambda line: None if show is None else show(line, None, None))
+        return _tune(model, x, y, keep, latency_ms, ball, queries, attacked, steps, gates, seed, batch, told)
+
+
+def _tune(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    keep: float,
+    latency_ms: float | None,
+    ball: Ball | None,
+    queries: int,
+    attacked: int,
+    steps: Sequence[int],
+    gates: Sequence[float],
+    seed: int,
+    batch: int | None,
+    tell: Tell,
+) -> Tuning:
     given = Linf(8 / 255) if ball is None else ball
     first, second = (
         _Half(model, x[i.to(x.device)], y[i.to(y.device)], given, queries, attacked, seed, batch)

@@ -24,6 +24,7 @@ from antiadv.defences.anti_adversary import AntiAdversary
 from antiadv.reporting.figures import Figure, Panel, Series, alone, draw
 from antiadv.reporting.measures import Difference, Share
 from antiadv.reporting.render.csv import table_as_csv
+from antiadv.reporting.render.html import table_as_html
 from antiadv.reporting.render.markdown import table_as_markdown
 from antiadv.reporting.table import Entry, Table, code, measured
 from antiadv.reporting.verdict import points
@@ -152,8 +153,14 @@ class Tuning:
             Entry("recommended" if c is self.recommended else ""),
         )
 
+    def __repr__(self) -> str:
+        return f"Tuning({self.sentence})"
+
     def __str__(self) -> str:
         return table_as_markdown(self.table) + "".join(f"\n{sentence}\n" for sentence in self.sentences)
+
+    def _repr_html_(self) -> str:
+        return table_as_html(self.table, self.sentences)
 
     def json(self) -> dict[str, Any]:
         names = ("keep", "latency_ms", "attack", "images", "attacked", "tried", "reason")

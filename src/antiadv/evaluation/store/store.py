@@ -38,6 +38,9 @@ class Store:
         """The store itself, or the one in this folder."""
         return store if isinstance(store, Store) else cls(store)
 
+    def __repr__(self) -> str:
+        return f"Store({str(self.root)!r})"
+
     def folder(self, cell: Cell) -> Path:
         return self.root / cell.key
 
