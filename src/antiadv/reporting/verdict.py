@@ -41,6 +41,7 @@ from antiadv.reporting.measures import (
     standing,
 )
 from antiadv.reporting.rows import Row, bare_cell, level
+from antiadv.reporting.table import samples_of
 from antiadv.reporting.temperature import Digests
 from antiadv.reporting.wording import count, join
 
@@ -81,6 +82,7 @@ class Level:
     ratio: Ratio | None
     seeds: tuple[int, ...] = (0,)
     broken: Share | None = None  # share of the bare network's correct samples that any attack in this ball broke
+    samples: str = ""  # behind the gain, see `table.samples_of`
 
     @property
     def tells(self) -> bool:
@@ -115,7 +117,8 @@ def levels(rows: Sequence[Row]) -> list[Level]:
             ratio = soonest_ratio([b.records for b, _ in mine], [r.records for _, r in mine], place[3])
             attacks = tuple(dict.fromkeys(r.cell.attack for _, r in used))
             seeds = tuple(sorted({r.cell.seed for _, r in used}))
-            made.append(Level(*place, access, attacks, gain, ratio, seeds, broken))
+            samples = samples_of((r.key for _, r in used), (b.key for b, _ in used))
+            made.append(Level(*place, access, attacks, gain, ratio, seeds, broken, samples))
     return made
 
 
