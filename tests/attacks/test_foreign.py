@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 import antiadv
 from antiadv import attacks
-from antiadv.attacks.foreign.as_foolbox import AsFoolbox
 from antiadv.attacks.foreign.libraries import arguments
+from antiadv.attacks.foreign.ours import AsArt, AsFoolbox
 from antiadv.core.errors import AccessDenied, BadInput, BadSpec
 from tests.toys import Halfspace
 
@@ -157,3 +157,15 @@ def test_ours_as_foolbox_calls_it() -> None:
     assert each.shape == (2, 6)
     assert each[1].all()
     assert not each[0].any()
+
+
+@pytest.mark.filterwarnings("ignore")  # of ART, about its own imports
+def test_ours_as_art_calls_it() -> None:
+    art = pytest.importorskip("art.estimators.classification", reason="ART is not installed; make bench has it")
+    net, x, y, eps = halfspace()
+    classifier = art.PyTorchClassifier(net, nn.CrossEntropyLoss(), SHAPE, 2, clip_values=(0, 1), device_type="cpu")
+    ours = antiadv.attack(net, x, y, "pgd", antiadv.Linf(eps)).images
+    for labels in (y.numpy(), np.eye(2)[y.numpy()], None):
+        z = AsArt(classifier, "pgd", eps).generate(x=x.numpy(), y=labels)
+        assert torch.equal(torch.from_numpy(z), ours)
+    assert (classifier.predict(z).argmax(1) != y.numpy()).all()

@@ -61,7 +61,10 @@ def value(index: StoreIndex, line: Line, column: Column) -> Share | Difference |
 
 
 def samples(
-    index: StoreIndex, requests: Sequence[CellRequest], against: Sequence[CellRequest] = (), column: Column | None = None
+    index: StoreIndex,
+    requests: Sequence[CellRequest],
+    against: Sequence[CellRequest] = (),
+    column: Column | None = None,
 ) -> str:
     """The samples behind a number of these cells, see `table.samples_of`."""
     found = [[cell for r in side if (cell := index.find(r)) is not None] for side in (requests, against)]

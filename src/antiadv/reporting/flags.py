@@ -306,7 +306,7 @@ def before(x: Tensor, y: Tensor, s: Tensor) -> list[Flag]:
     return found
 
 
-BEFORE: tuple[str, ...] = ("narrow_range",)  # signs that records do not show
+BEFORE: tuple[str, ...] = ("narrow_range", "preflight")  # signs that records do not show
 
 
 # ---------------------------------------------------------------- comparing

@@ -117,12 +117,14 @@
       at("wrong").hidden = true;
       at("found").hidden = false;
       everything();
+      document.documentElement.dataset.shown = location.hash;
       if (sample !== undefined && rows.some((row) => row.sample === sample)) open(sample);
     } catch (error) {
       if (mine !== turn) return;
       at("wrong").textContent = error.message;
       at("wrong").hidden = false;
       at("found").hidden = true;
+      document.documentElement.dataset.shown = location.hash;
     }
   };
   const everything = () => {
