@@ -275,7 +275,7 @@ def test_what_is_not_there_gets_a_sentence(browser: Browser, report: Path, tmp_p
     asked = len(page.requests)
     page.value("location.hash = 'a=../../else'")
     until(page, "document.documentElement.dataset.shown === location.hash")
-    assert "no cell ../../else" in page.value("document.getElementById('wrong').textContent")
+    assert "This report has no cell" in page.value("document.getElementById('wrong').textContent")
     assert len(page.requests) == asked
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 from urllib.parse import urlencode
@@ -42,7 +42,7 @@ class Entry:
     code: bool = False  # shown in the font of code
     link: str = ""  # the anchor on the same page that this entry links to
     anchor: str = ""  # the anchor of this entry
-    samples: tuple[str, ...] = ()  # the samples behind the text, or behind each side of a text `… to …`
+    samples: tuple[str, ...] = field(default=(), compare=False)  # behind the text, or each side of a text `… to …`
 
     def __str__(self) -> str:
         return " ".join(part for part in (self.text, self.small, self.paper_text) if part)
@@ -100,7 +100,7 @@ class Number:
     ours: Share | Difference | None
     paper: float | None = None
     signed: bool = False  # a difference, shown with its sign
-    samples: str = ""  # see `samples_of`
+    samples: str = field(default="", compare=False)  # see `samples_of`
 
     def __str__(self) -> str:
         """`54.2 [51.1, 57.3] (53.1)`: ours, its 95 % interval, and in brackets the published number."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from antiadv import defences
@@ -82,7 +82,7 @@ class Level:
     ratio: Ratio | None
     seeds: tuple[int, ...] = (0,)
     broken: Share | None = None  # share of the bare network's correct samples that any attack in this ball broke
-    samples: str = ""  # behind the gain, see `table.samples_of`
+    samples: str = field(default="", compare=False)  # behind the gain, see `table.samples_of`
 
     @property
     def tells(self) -> bool:
