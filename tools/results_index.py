@@ -50,6 +50,8 @@ There are also:
   [docs/parity.md](../docs/parity.md).
 {gate}{league}- [bench/](bench): {bench} measurements of speed. Shown in [docs/benchmarks.md](../docs/benchmarks.md) and
   [docs/scaling.md](../docs/scaling.md).
+- [other-libraries/](other-libraries): cells of attacks of other libraries under our judge. Shown in
+  [docs/other-libraries.md](../docs/other-libraries.md).
 - [confidence.json](confidence.json): confidence and calibration of each network, without and with the layer. Shown in
   [docs/confidence.md](../docs/confidence.md).
 """

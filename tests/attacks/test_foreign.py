@@ -16,6 +16,7 @@ from antiadv import attacks
 from antiadv.attacks.foreign.libraries import arguments
 from antiadv.attacks.foreign.ours import AsArt, AsFoolbox
 from antiadv.core.errors import AccessDenied, BadInput, BadSpec
+from antiadv.reporting.measures import robust_accuracy
 from tests.toys import Halfspace
 
 with warnings.catch_warnings():
@@ -169,3 +170,15 @@ def test_ours_as_art_calls_it() -> None:
         z = AsArt(classifier, "pgd", eps).generate(x=x.numpy(), y=labels)
         assert torch.equal(torch.from_numpy(z), ours)
     assert (classifier.predict(z).argmax(1) != y.numpy()).all()
+
+
+def test_the_table_of_the_page_is_what_is_stored() -> None:
+    root = Path(__file__).resolve().parents[2]
+    page = (root / "docs" / "other-libraries.md").read_text()
+    store = antiadv.Store(root / "results" / "other-libraries")
+    found = {cell.attack.partition(":")[0]: store.read(cell) for cell in store.cells()}
+    assert set(found) == {"pgd", "foolbox"}
+    for name, records in found.items():
+        asked = [sum(getattr(r, k) for r in records) / len(records) for k in ("queries", "gradients")]
+        line = next(text for text in page.splitlines() if text.startswith(f"| `{name}"))
+        assert line.endswith(f"| {robust_accuracy(records, antiadv.Linf(8 / 255))} | {asked[0]:.1f} | {asked[1]:.1f} |")

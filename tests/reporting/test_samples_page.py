@@ -144,12 +144,12 @@ def test_from_a_number_to_its_samples(browser: Browser, report: Path, tmp_path: 
     assert page.value("document.querySelectorAll('#images .crop').length") == 5  # clean; attacked and change, twice
     assert page.value("document.querySelectorAll('#one-curve circle').length") >= 1
     assert page.value("document.getElementById('answers').rows.length") > 8
-    until(page, "performance.getEntriesByType('resource').length > 4")
-    time.sleep(0.2)  # the pictures are painted
-    keep(page, tmp_path)
+    keep(page, tmp_path)  # which paints the pictures
     assert page.complaints == []
     assert {url.split(":")[0] for url in page.requests} <= {"file", "data"}
     assert {Path(url).suffix for url in page.requests if "/samples/" in url} == {".js", ".png"}
+    for name in ("attacked", "change"):
+        assert page.value(f"document.querySelector('#images [aria-label^={name}]').style.backgroundImage") != ""
 
 
 def keep(page: Page, tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_compare_two_cells_sample_by_sample(browser: Browser, report: Path) -> N
     until(page, "document.querySelectorAll('#numbers tbody tr').length === 2")
     assert page.value("location.hash.slice(1)") == both
     (_, _, defended, *_), (_, _, bare, *_) = shown(page)
-    assert (defended.partition(":")[0], bare.split()[0]) == ("anti_adversary", "none")
+    assert (defended.split()[0].partition(":")[0], bare.split()[0]) == ("anti_adversary", "none")
     assert page.value("document.querySelectorAll('#curve path.a, #curve path.b').length") == 2
     assert "+30.0 points. 12 samples" in page.value("document.getElementById('difference').textContent")
     assert [count(page, *kinds) for kinds in (("stood", "fell"), ("fell", "fell"), ("stood", "stood"))] == [12, 8, 20]
