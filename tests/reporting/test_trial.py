@@ -153,20 +153,20 @@ def test_a_verdict_says_at_once_that_the_network_guesses_or_that_images_are_dark
     assert "narrow_range" in [flag.name for flag in made.flags]
 
 
-class TakesNormalised(nn.Module):
-    """A network that was trained on normalised images: of others it sees the red channel only."""
+class Colour(nn.Module):
+    """Names the strongest channel."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return 10 * (x.mean((2, 3)) - x.new_tensor([0.0, 0.4, 0.8]))
+        return 10 * x.mean((2, 3))
 
 
 def test_a_verdict_runs_the_pre_flight_and_says_what_to_write() -> None:
     x = torch.rand(40, 3, 2, 2, generator=torch.Generator().manual_seed(0))
-    net = TakesNormalised().eval()
-    y = net(x.flip(1)).argmax(1)  # in the other order of channels
-    with pytest.warns(UserWarning, match="Flag preflight") as told:
+    net = Colour().eval()
+    y = net(x.flip(1)).argmax(1)  # as it would be with the channels in the other order
+    with pytest.warns(UserWarning, match="Flag (preflight|near_chance)") as told:
         made = antiadv.verdict(net, x, y, minutes=1e-9, queries=3)
-    assert "bgr=True" in str(told[0].message)
+    assert any("bgr=True" in str(one.message) for one in told)
     assert [flag.name for flag in made.flags].count("preflight") == 1
 
 
