@@ -52,6 +52,8 @@ There are also:
   [docs/scaling.md](../docs/scaling.md).
 - [ablation/](ablation): {ablation} measurements of what each network rewrite gains. Shown in
   [docs/design/engine.md](../docs/design/engine.md).
+- [other-libraries/](other-libraries): cells of attacks of other libraries under our judge. Shown in
+  [docs/other-libraries.md](../docs/other-libraries.md).
 - [confidence.json](confidence.json): confidence and calibration of each network, without and with the layer. Shown in
   [docs/confidence.md](../docs/confidence.md).
 """

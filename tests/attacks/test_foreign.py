@@ -13,9 +13,10 @@ from torch import Tensor, nn
 
 import antiadv
 from antiadv import attacks
-from antiadv.attacks.foreign.as_foolbox import AsFoolbox
 from antiadv.attacks.foreign.libraries import arguments
+from antiadv.attacks.foreign.ours import AsArt, AsFoolbox
 from antiadv.core.errors import AccessDenied, BadInput, BadSpec
+from antiadv.reporting.measures import robust_accuracy
 from tests.toys import Halfspace
 
 with warnings.catch_warnings():
@@ -157,3 +158,27 @@ def test_ours_as_foolbox_calls_it() -> None:
     assert each.shape == (2, 6)
     assert each[1].all()
     assert not each[0].any()
+
+
+@pytest.mark.filterwarnings("ignore")  # of ART, about its own imports
+def test_ours_as_art_calls_it() -> None:
+    art = pytest.importorskip("art.estimators.classification", reason="ART is not installed; make bench has it")
+    net, x, y, eps = halfspace()
+    classifier = art.PyTorchClassifier(net, nn.CrossEntropyLoss(), SHAPE, 2, clip_values=(0, 1), device_type="cpu")
+    ours = antiadv.attack(net, x, y, "pgd", antiadv.Linf(eps)).images
+    for labels in (y.numpy(), np.eye(2)[y.numpy()], None):
+        z = AsArt(classifier, "pgd", eps).generate(x=x.numpy(), y=labels)
+        assert torch.equal(torch.from_numpy(z), ours)
+    assert (classifier.predict(z).argmax(1) != y.numpy()).all()
+
+
+def test_the_table_of_the_page_is_what_is_stored() -> None:
+    root = Path(__file__).resolve().parents[2]
+    page = (root / "docs" / "other-libraries.md").read_text()
+    store = antiadv.Store(root / "results" / "other-libraries")
+    found = {cell.attack.partition(":")[0]: store.read(cell) for cell in store.cells()}
+    assert set(found) == {"pgd", "foolbox"}
+    for name, records in found.items():
+        asked = [sum(getattr(r, k) for r in records) / len(records) for k in ("queries", "gradients")]
+        line = next(text for text in page.splitlines() if text.startswith(f"| `{name}"))
+        assert line.endswith(f"| {robust_accuracy(records, antiadv.Linf(8 / 255))} | {asked[0]:.1f} | {asked[1]:.1f} |")

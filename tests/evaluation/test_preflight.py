@@ -107,6 +107,16 @@ def test_a_model_without_gradients_is_noted_and_not_wrong() -> None:
     assert [f.fine for f in found if f.name == "gradients"] == [None]
 
 
+def test_other_types_of_weights_are_noted_with_the_line_to_write() -> None:
+    x = torch.rand(8, 3, 2, 2, generator=torch.Generator().manual_seed(0))
+    net = nn.Sequential(nn.Flatten(), nn.Linear(12, 3)).eval().half()
+    found = {f.name: f for f in preflight(net, x, torch.zeros(8, dtype=torch.int64))}
+    assert "float16" in found["dtype"].found
+    assert found["scores"].fine is False
+    mended = eval(found["dtype"].todo.removeprefix("model = "), {"model": net})
+    assert {f.name: f.fine for f in preflight(mended, x, torch.zeros(8, dtype=torch.int64))}["scores"]
+
+
 def test_images_divided_twice_are_found() -> None:
     x, y = images()
     assert "range" in wrong(zoo(), x / 255, y)

@@ -94,10 +94,18 @@ def test_settings_of_timm_are_used_and_what_is_given_counts_more() -> None:
     torch.testing.assert_close(wrap(net, mean=(0.0,), std=(1.0,))(X), net(X))
 
 
-def test_networks_of_timm_built_from_a_name() -> None:
-    timm = pytest.importorskip("timm", reason="timm needs torchvision, which has no CPU build to test with")
-    net = wrap(timm.create_model("resnet18", pretrained=False, num_classes=7).eval())
-    assert net(torch.rand(2, 3, 64, 64)).shape == (2, 7)
+def test_networks_of_timm_built_from_a_name(tmp_path: Path) -> None:
+    timm = pytest.importorskip("timm", reason="timm is not installed")
+    net = timm.create_model("resnet10t", pretrained=False, num_classes=7).eval()
+    mean, std = (torch.tensor(net.pretrained_cfg[k])[:, None, None] for k in ("mean", "std"))
+    x = torch.rand(2, 3, *net.pretrained_cfg["input_size"][1:], generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(wrap(net)(x), net((x - mean) / std))
+    torch.save({"state_dict": net.state_dict()}, tmp_path / "net.pt")
+    loaded = models.load(f"timm:resnet10t,path={tmp_path / 'net.pt'},classes=7")
+    torch.testing.assert_close(loaded(x), wrap(net)(x))
+    assert len(antiadv.attack(loaded, x, loaded(x).argmax(1), "pgd:steps=1", antiadv.Linf(0.1)).records) == 2
+    with pytest.raises(BadInput, match="no network"):
+        models.load(f"timm:not-one,path={tmp_path / 'net.pt'}")
 
 
 @pytest.mark.filterwarnings("ignore")  # tracing is deprecated, files remain

@@ -155,6 +155,23 @@ def test_a_verdict_says_at_once_that_the_network_guesses_or_that_images_are_dark
     assert "narrow_range" in [flag.name for flag in made.flags]
 
 
+class Colour(nn.Module):
+    """Names the strongest channel."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 10 * x.mean((2, 3))
+
+
+def test_a_verdict_runs_the_pre_flight_and_says_what_to_write() -> None:
+    x = torch.rand(40, 3, 2, 2, generator=torch.Generator().manual_seed(0))
+    net = Colour().eval()
+    y = net(x.flip(1)).argmax(1)  # as it would be with the channels in the other order
+    with pytest.warns(UserWarning, match="Flag (preflight|near_chance)") as told:
+        made = antiadv.verdict(net, x, y, minutes=1e-9, queries=3)
+    assert any("bgr=True" in str(one.message) for one in told)
+    assert [flag.name for flag in made.flags].count("preflight") == 1
+
+
 def test_a_verdict_equals_the_attacks_it_is_made_of(found: Verdict) -> None:
     net, x = small_net(), images()
     alone = antiadv.attack(net, x, net(x).argmax(1), "apgd:steps=20", antiadv.Linf(1 / 255))

@@ -4,6 +4,7 @@
 
     range           images lie in [0, 1] and use it
     mode            every part is in evaluation mode
+    dtype           weights are float32, as the judge computes
     scores          [N, K], finite, logits and not probabilities; labels fit the classes
     determinism     the same images give the same scores twice
     batch           an image gives the same scores alone and in a batch
@@ -51,7 +52,7 @@ def preflight(model: nn.Module, x: Tensor, y: Tensor, batch: int = 64) -> list[F
     >>> [f.name for f in preflight(net, x, net(x).argmax(1)) if f.fine is False]
     []
     """
-    findings = [_try("mode", lambda: check_base(model), "evaluation mode"), _range(x)]
+    findings = [_try("mode", lambda: check_base(model), "evaluation mode"), _dtype(model), _range(x)]
     ask = Eager(batch)
     try:
         s = ask.scores(model, x)
@@ -76,6 +77,16 @@ def _try(name: str, check: Callable[[], None], fine: str) -> Finding:
         found, _, todo = str(error).partition(". ")
         return Finding(name, False, found, todo)
     return Finding(name, True, fine)
+
+
+def _dtype(model: nn.Module) -> Finding:
+    """Other types are only a note: a model may turn the images into its own type."""
+    weights = (*model.parameters(), *model.buffers())
+    others = {str(w.dtype).removeprefix("torch.") for w in weights if w.is_floating_point()} - {"float32"}
+    if not others:
+        return Finding("dtype", True, "weights are float32")
+    said = f"some weights are {' and '.join(sorted(others))}, and every result is that of these"
+    return Finding("dtype", None, said, "model = model.float()")
 
 
 def _range(x: Tensor) -> Finding:

@@ -3,7 +3,7 @@
     load("compact:trades")               a trained network in eval mode and float32, without parameter gradients
     load("wrn28-10:mart,path=FILE")      the weights that the authors published
     load("my.module:make_net")           your own: a function without arguments that returns an nn.Module
-    load("onnx:net.onnx")                other files: ONNX, TorchScript, a folder of Hugging Face (`wrap.py`)
+    load("onnx:net.onnx")                other files: ONNX, TorchScript, Hugging Face, timm (`wrap.py`)
     load("http://127.0.0.1:8000/v2/models/net")        a classifier behind an address (`remote.py`)
     build("preact18:width=16")           an untrained network
     digest(network)                      its identity, a sha256
@@ -66,6 +66,7 @@ MODELS: spec.Registry = {
     "onnx": wrapping.onnx,
     "torchscript": wrapping.torchscript,
     "huggingface": wrapping.huggingface,
+    "timm": wrapping.timm,
     "http": remote.http,
     "https": remote.https,
 }
@@ -155,7 +156,9 @@ def catalogue() -> list[dict[str, str]]:
     for name, loader in MODELS.items():
         known = spec.parameters(loader)
         variants = typing.get_args(known["variant"].annotation) if "variant" in known else ()
-        names = [f"{name}:{variant},path=FILE" for variant in variants] or [f"{name}:path=FILE"] * ("path" in known)
+        needed = [f"{k.upper()}," for k, p in known.items() if k != "path" and p.default is inspect.Parameter.empty]
+        names = [f"{name}:{variant},path=FILE" for variant in variants]
+        names = names or [f"{name}:{''.join(needed)}path=FILE"] * ("path" in known)
         names = [f"{name}://127.0.0.1:8000/v2/models/NAME"] if "url" in known else names
         about = (inspect.getdoc(loader) or "").partition("\n")[0]
         lines += [{"name": text, "clean": "", "pgd-20": "", "about": about} for text in names]

@@ -6,6 +6,7 @@
     load("onnx:net.onnx")            an ONNX file, without gradients
     load("torchscript:net.pt")       a TorchScript file
     load("huggingface:FOLDER")       a folder that `save_pretrained` of transformers wrote
+    load("timm:NAME,path=FILE")      a network of timm with the weights of a file
 
 In order, an image is resized, its channels are turned (`bgr`), it is scaled (`scale`), normalised and laid channels
 last. A model without gradients serves attacks on scores and labels. An attack that needs gradients says why it cannot.
@@ -26,6 +27,7 @@ from torch.nn import functional as F
 
 from antiadv.core.bounds import read_json
 from antiadv.core.errors import BadInput, MissingExtra, first_line
+from antiadv.models import checkpoints
 from antiadv.models.preprocess import Normalise
 
 Output = Literal["auto", "logits", "probabilities"]
@@ -215,6 +217,20 @@ def huggingface(path: str) -> nn.Module:
     except Exception as error:  # of transformers, safetensors or torch
         raise BadInput(f"{path} cannot be loaded as an image classifier ({first_line(error)}).") from error
     return wrap(inner, **processor_settings(folder))
+
+
+def timm(network: str, path: str, classes: int | None = None) -> nn.Module:
+    """A network of timm with the weights of a file: its size, mean and std are those that timm names."""
+    try:
+        import timm as library
+    except ImportError as error:
+        raise BadInput("timm:… needs the package timm; install it with pip.") from error
+    if not library.is_model(network):  # other names, such as hf-hub:…, would be fetched
+        raise BadInput(f"timm has no network {network!r}; timm.list_models() names those that it has.")
+    at = _file(path)
+    made = library.create_model(network, pretrained=False, **({} if classes is None else {"num_classes": classes}))
+    checkpoints.fill(made, checkpoints.plain(checkpoints.read(at)), path)
+    return wrap(made)
 
 
 def processor_settings(folder: Path) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from itertools import pairwise, product
 
 from antiadv import defences
 from antiadv.paper import figure_3, figure_4, figure_5, table_1, table_2, table_3, table_5, table_6
-from antiadv.paper.filled_table import compare, gain, labels
+from antiadv.paper.filled_table import compare, gain, labels, samples
 from antiadv.paper.layer_against_noise import comparisons
 from antiadv.paper.networks import Source
 from antiadv.paper.steps_too_far import defended_lines, setting
@@ -58,6 +58,7 @@ class Check:
     found: Difference | None
     bar: Bar
     samples: int
+    behind: str = ""  # the samples behind the difference, see `table.samples_of`
 
     @property
     def passes(self) -> bool:
@@ -247,7 +248,14 @@ def _columns(layout: Layout, *headings: str, label: str | None = None) -> Iterat
 
 def _checks(index: StoreIndex, columns: Iterable[tuple[Line, Column]], rule: Rule) -> tuple[Check, ...]:
     return tuple(
-        Check(_name(line, column), gain(index, line, column), rule(line), line.samples) for line, column in columns
+        Check(
+            _name(line, column),
+            gain(index, line, column),
+            rule(line),
+            line.samples,
+            samples(index, line.requests(column), line.bare_requests(column.as_gain), column),
+        )
+        for line, column in columns
     )
 
 
@@ -262,7 +270,8 @@ def _against_noise(index: StoreIndex, nominal: Layout) -> Iterator[Check]:
         counted = replace(column, first_error=first_error)
         better = compare(index, snd.requests(counted), layer.requests(counted), counted)
         name = f"{_name(layer, column)}, {'first error' if first_error else 'majority'}"
-        yield Check(name, better, ABOVE_ZERO, layer.samples)
+        behind = samples(index, layer.requests(counted), snd.requests(counted), counted)
+        yield Check(name, better, ABOVE_ZERO, layer.samples, behind)
 
 
 def _step_by_step(index: StoreIndex, lines: Iterable[Line]) -> Iterator[Check]:
@@ -272,4 +281,5 @@ def _step_by_step(index: StoreIndex, lines: Iterable[Line]) -> Iterator[Check]:
         before, after = by_steps[fewer], by_steps[more]
         column = after.column("AA")
         better = compare(index, before.requests(column), after.requests(column), column)
-        yield Check(f"{after.network.name}, {fewer} to {more}", better, ABOVE_ZERO, after.samples)
+        behind = samples(index, after.requests(column), before.requests(column), column)
+        yield Check(f"{after.network.name}, {fewer} to {more}", better, ABOVE_ZERO, after.samples, behind)

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from antiadv import defences
+from antiadv.core.ball import Ball
 from antiadv.evaluation.cell import Cell
 from antiadv.paper.store_index import StoreIndex
 from antiadv.paper.table_layout import CellRequest, Column, Layout, Line
 from antiadv.reporting.measures import Difference, Share, difference, share
 from antiadv.reporting.select import searched
-from antiadv.reporting.table import Number, Table, number_table
+from antiadv.reporting.table import Number, Table, number_table, samples_of
 from antiadv.reporting.wording import count, join
 
 LABELS = ("data", "network", "setting")
@@ -57,6 +58,22 @@ def value(index: StoreIndex, line: Line, column: Column) -> Share | Difference |
         return gain(index, line, column)
     correct = worst_case(index, line.requests(column), column)
     return None if correct is None else share(sum(correct.values()), len(correct))
+
+
+def samples(
+    index: StoreIndex,
+    requests: Sequence[CellRequest],
+    against: Sequence[CellRequest] = (),
+    column: Column | None = None,
+) -> str:
+    """The samples behind a number of these cells, see `table.samples_of`."""
+    found = [[cell for r in side if (cell := index.find(r)) is not None] for side in (requests, against)]
+    sides = [[cell.key for cell in side] for side in found]
+    if column is None or not found[0]:
+        return samples_of(*sides)
+    p, radius, clean = found[0][0].threat.ball.p, column.radius, column.measure.startswith("clean")
+    reach = None if radius is None else Ball(p, radius).reach
+    return samples_of(*sides, clean=clean, queries=column.queries, reach=reach, first=column.first_error)
 
 
 # ---------------------------------------------------------------- table
@@ -173,7 +190,8 @@ def fill(layout: Layout, index: StoreIndex) -> FilledTable:
 
 
 def _number(index: StoreIndex, line: Line, column: Column) -> Number:
-    return Number(value(index, line, column), line.paper.get(column.heading), "gain" in column.measure)
+    behind = samples(index, line.requests(column), line.bare_requests(column), column)
+    return Number(value(index, line, column), line.paper.get(column.heading), "gain" in column.measure, behind)
 
 
 def _changes(index: StoreIndex, line: Line) -> dict[str, Difference]:

@@ -17,7 +17,7 @@ from itertools import pairwise
 
 from antiadv.evaluation.cell import Cell
 from antiadv.paper import table_1
-from antiadv.paper.filled_table import labels, worst_case
+from antiadv.paper.filled_table import labels, samples, worst_case
 from antiadv.paper.networks import Source
 from antiadv.paper.steps_too_far import share_of
 from antiadv.paper.store_index import StoreIndex
@@ -66,12 +66,14 @@ def _row(index: StoreIndex, snd: Line, layer: Line, column: Column) -> NumberLin
         return None
     only_g = _only_g_wrong(index, request, robust)
     data, network, _ = labels(layer)
+    on_layer = samples(index, (request,), (), column)
+    on_snd = samples(index, snd.requests(first_error), (), first_error)
     numbers = {
-        "layer": Number(share_of(robust.values())),
-        "only g wrong": Number(share_of(only_g.values())),
-        "layer, f's label": Number(share_of(robust[i] or only_g[i] for i in robust)),
-        "SND, first error": Number(share_of(unseen.values())),
-        "by chance": Number(share_of(judged[i] and not unseen[i] for i in unseen)),
+        "layer": Number(share_of(robust.values()), samples=on_layer),
+        "only g wrong": Number(share_of(only_g.values()), samples=on_layer),
+        "layer, f's label": Number(share_of(robust[i] or only_g[i] for i in robust), samples=on_layer),
+        "SND, first error": Number(share_of(unseen.values()), samples=on_snd),
+        "by chance": Number(share_of(judged[i] and not unseen[i] for i in unseen), samples=on_snd),
     }
     return (data, network, column.heading), numbers
 

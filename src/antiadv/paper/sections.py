@@ -81,7 +81,8 @@ def _claimed(claim: Claim) -> Claimed:
     missing = tuple(str(k) for k in claim.checks if k.found is None)
     why = claim.why.replace("*", "") if failed else ""
     told = claim.name, claim.verdict, f"The paper: {claim.paper}", claim.rule
-    return Claimed(*told, passed, failed, missing, claim.settled, why)
+    behind = {str(check): check.behind for check in claim.measured if check.behind}
+    return Claimed(*told, passed, failed, missing, claim.settled, why, behind)
 
 
 def _shown(name: str, filled: FilledTable) -> Shown:

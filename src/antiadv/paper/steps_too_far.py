@@ -20,6 +20,7 @@ from antiadv.core import spec
 from antiadv.evaluation.cell import Cell, Record
 from antiadv.paper import figure_3, figure_4, figure_5, table_3, table_5, table_6
 from antiadv.paper.filled_table import gain, labels, worst_case
+from antiadv.paper.filled_table import samples as behind
 from antiadv.paper.networks import Source
 from antiadv.paper.store_index import StoreIndex
 from antiadv.paper.table_layout import CellRequest, Layout, Line
@@ -77,12 +78,16 @@ def _row(index: StoreIndex, line: Line) -> NumberLine | None:
         return None
     f, g = (_first_records(index, requests, samples) for requests in (line.bare_requests(aa), line.requests(aa)))
     attacked = list(_records(index, line.requests(aa), samples))
+    adaptive = line.column("adaptive").as_gain
+    on_aa, on_adaptive = (
+        behind(index, line.requests(column), line.bare_requests(column), column) for column in (aa, adaptive)
+    )
     numbers = {
-        "label changed": Number(share_of(r.clean != r.base_clean for r in g)),
-        "only g wrong": Number(share_of(_broken_by_layer(attacked).values())),
-        "AA gain": Number(difference(bare, defended), signed=True),
-        "AA gain, f's label": Number(difference(bare, _robust_with_own_label(attacked)), signed=True),
-        "adaptive gain": Number(gain(index, line, line.column("adaptive")), signed=True),
+        "label changed": Number(share_of(r.clean != r.base_clean for r in g), samples=on_aa),
+        "only g wrong": Number(share_of(_broken_by_layer(attacked).values()), samples=on_aa),
+        "AA gain": Number(difference(bare, defended), None, True, on_aa),
+        "AA gain, f's label": Number(difference(bare, _robust_with_own_label(attacked)), None, True, on_aa),
+        "adaptive gain": Number(gain(index, line, adaptive), None, True, on_adaptive),
     }
     data, network, _ = labels(line)
     confidence = " → ".join(f"{fmean(r.clean_confidence for r in records):.2f}" for records in (f, g))

@@ -19,8 +19,9 @@ from antiadv.reporting import gallery, report_of
 from antiadv.reporting.curves import by_access, by_cost, by_queries, by_radius
 from antiadv.reporting.document import Document, Section, raised
 from antiadv.reporting.rows import NOT_ATTACKED, Row, rows
+from antiadv.reporting.samples import collected
 from antiadv.reporting.summary import by_defence, headline
-from antiadv.reporting.table import Entry, Table, code, counted, measured, ratio
+from antiadv.reporting.table import Entry, Table, code, counted, measured, ratio, samples_of, with_samples
 from antiadv.reporting.temperature import of_store
 from antiadv.reporting.wording import count
 
@@ -57,6 +58,7 @@ def build_document(
         flags=raised(made.flags),
         cells=_cells(cells),
         sources=_sources(cells, receipts),
+        samples=collected(facts, cells, sets),
     )
 
 
@@ -111,16 +113,22 @@ def _cells(cells: Sequence[Row]) -> Table:
             Entry(str(row.cell.threat)),
             Entry(row.cell.precision),
             counted(row.cell.seed),
-            counted(row.clean.n),
-            measured(row.clean),
-            Entry(NOT_ATTACKED) if row.robust is None else measured(row.robust),
-            counted(row.queries),
-            measured(row.gain, "" if row.gain is None else f" p {row.gain.p:.2g}"),
-            ratio(row.ratio),
+            *_numbers(row),
         )
         for row in cells
     )
     return Table("cells", "Every cell", CELLS, lines, labels=6, pin=1)
+
+
+def _numbers(row: Row) -> Iterator[Entry]:
+    """The numbers of a row, each with its samples."""
+    mine, both = samples_of([row.key]), samples_of([row.key], [row.bare_key])
+    robust = Entry(NOT_ATTACKED) if row.robust is None else measured(row.robust)
+    gain = measured(row.gain, "" if row.gain is None else f" p {row.gain.p:.2g}")
+    yield with_samples(counted(row.clean.n), mine)
+    yield with_samples(measured(row.clean), samples_of([row.key], clean=True))
+    yield from (with_samples(entry, mine) for entry in (robust, counted(row.queries)))
+    yield from (with_samples(entry, both) for entry in (gain, ratio(row.ratio)))
 
 
 def _sources(cells: Sequence[Row], receipts: Sequence[Sequence[Receipt]]) -> Table:
@@ -138,7 +146,7 @@ def _source(row: Row, receipts: Sequence[Receipt]) -> tuple[Entry, ...]:
         counted(cell.seed),
         Entry(cell.precision),
         Entry(f"{100 * agreement:.2f}", round(100 * agreement, 4)),
-        counted(len(row.records)),
+        with_samples(counted(len(row.records)), samples_of([row.key])),
         counted(sum(r.forwards for r in receipts)),
         counted(sum(r.backwards for r in receipts)),
         counted(sum(judged) if len(judged) == len(receipts) else None),

@@ -31,6 +31,7 @@ class Claimed:
     missing: tuple[str, ...]
     settled: int  # how many checks have their interval entirely on one side of the bar
     why: str = ""  # the best explanation, where a check failed
+    samples: Mapping[str, str] = field(default_factory=dict)  # behind each check, see `table.samples_of`
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,14 @@ class Gallery:
 
 
 @dataclass(frozen=True)
+class Samples:
+    """What `samples.html` shows: `index` describes cells and images, and `files` are loaded when they are needed."""
+
+    index: Mapping[str, Any] = field(default_factory=dict)
+    files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True)
 class Raised:
     """A warning sign, what it means, and a sentence for each time it was raised."""
 
@@ -127,6 +136,7 @@ class Document:
     flags: tuple[Raised, ...]
     cells: Table
     sources: Table
+    samples: Samples = field(default_factory=Samples, repr=False)
 
     @property
     def all_tables(self) -> list[Table]:

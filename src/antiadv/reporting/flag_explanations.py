@@ -40,6 +40,14 @@ EXPLAINED = {
         "Bytes were divided by 255 twice. For the network all images are black, and every radius is far too large.",
         "Divide bytes by 255 once.",
     ),
+    "preflight": Explanation(
+        "the pre-flight of `antiadv check` found a mistake in the model: its scores depend on chance or on the rest of "
+        "the batch, no gradient reaches some images, or another preparation of the images is clearly more accurate. "
+        "`verdict` checks the first 100 images before it attacks.",
+        "The network does not see the images as it was trained, or is not a function of one image. The numbers are of "
+        "this mistake and not of the network.",
+        "Write the line that the sign ends in, and run `antiadv check` again.",
+    ),
     "adaptive_beats_white_box": Explanation(
         "on a defence, an adaptive attack (`transfer`, `bpda`, `eot`, `adaptive`, …) leaves fewer samples standing "
         "than the worst case of all attacks that follow the defence's own gradients in the same ball. Bare classifiers "

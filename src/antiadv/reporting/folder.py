@@ -1,12 +1,14 @@
-"""Write a document to a folder: one page that is complete by itself, and the same as files for other programs.
+"""Write a document to a folder: a page, the samples behind its numbers, and the same as files for other programs.
 
     report.html · report.md · report.json        the complete report
+    samples.html · samples/KEY.js …              the samples behind its numbers, and their images
     tables/NAME.csv · tables/NAME.tex            each table
     figures/NAME-1.svg …                         each panel of each figure
     gallery/01-before.png …                      the images
 
 Each file is written under a temporary name and then renamed. `report.json` lists all files. Files that an earlier
-report lists and this one does not are removed. Nothing else is touched.
+report lists and this one does not are removed. Nothing else is touched. Any web server can host the folder, and the
+pages also open from a disk.
 """
 
 from __future__ import annotations
@@ -21,12 +23,12 @@ from antiadv.core.files import atomic_write
 from antiadv.reporting.document import Document
 from antiadv.reporting.figures import alone, draw
 from antiadv.reporting.render.csv import table_as_csv
-from antiadv.reporting.render.html import document_as_html
+from antiadv.reporting.render.html import document_as_html, samples_as_html
 from antiadv.reporting.render.latex import table_as_latex
 from antiadv.reporting.render.markdown import document_as_markdown
 from antiadv.reporting.render.names import pictures
 
-_OURS = re.compile(r"(tables|figures|gallery)/[\w-]+\.(csv|tex|svg|png)")
+_OURS = re.compile(r"(tables|figures|gallery|samples)/[\w-]+\.(csv|tex|svg|png|js)")
 
 
 def write(document: Document, folder: Path) -> list[Path]:
@@ -54,7 +56,11 @@ def _listed(path: Path) -> set[str]:
 def files(document: Document) -> dict[str, bytes]:
     """Return the names and contents of the files."""
     drawn = draw(document.figures)
-    texts = {"report.html": document_as_html(document, drawn), "report.md": document_as_markdown(document)}
+    texts = {
+        "report.html": document_as_html(document, drawn),
+        "samples.html": samples_as_html(document.samples),
+        "report.md": document_as_markdown(document),
+    }
     for table in document.all_tables:
         if table.lines:
             texts |= {
@@ -67,6 +73,7 @@ def files(document: Document) -> dict[str, bytes]:
         for place, exhibit in enumerate(document.gallery.exhibits, 1)
         for name, png in pictures(exhibit, place).items()
     }
+    images |= {f"samples/{name}": content for name, content in document.samples.files.items()}
     listed = {"files": ["report.json", *texts, *images]}
     texts["report.json"] = json.dumps(document.json() | listed, indent=1, ensure_ascii=False) + "\n"
     # bytes of a folder's name that are not UTF-8 become ?

@@ -47,7 +47,8 @@ def kept(store: Store, rows: Sequence[Row] = (), sets: Sequence[Dataset] = ()) -
     `rows` have the names of networks, data and defences, where they differ from the cells'. `sets` are data sets that
     the caller chose to open.
     """
-    held = {cell: path for cell in store.cells() if (path := _images(store, cell)) is not None}
+    defended = [cell for cell in store.cells() if cell.defence != defences.BARE]
+    held = {cell: path for cell in defended if (path := images_of(store, cell)) is not None}
     names = {row.cell.key: row for row in rows}
     opened = {known.digest: known for known in sets}
     found, reasons = list[Exhibit](), list[str]()
@@ -58,7 +59,7 @@ def kept(store: Store, rows: Sequence[Row] = (), sets: Sequence[Dataset] = ()) -
         on = f"{row.model} with {row.defence}, {row.data}{seed}{precision}"
         try:
             if cell.images not in opened:
-                opened[cell.images] = _published(cell)
+                opened[cell.images] = published(cell)
             found += _of_records(cell, path, opened[cell.images], store.read(cell), on)
         except AntiadvError as error:
             reasons.append(f"{cell.attack} on {on}: {str(error).removesuffix('.')}.")
@@ -70,12 +71,12 @@ def kept(store: Store, rows: Sequence[Row] = (), sets: Sequence[Dataset] = ()) -
     return Gallery(f"{about}{lost}" if held else "", tuple(found[:MOST]))
 
 
-def _images(store: Store, cell: Cell) -> Path | None:
-    """The first file of attacked images of a defended cell."""
-    return None if cell.defence == defences.BARE else min(store.folder(cell).glob("*.safetensors"), default=None)
+def images_of(store: Store, cell: Cell) -> Path | None:
+    """The first file of attacked images of a cell."""
+    return min(store.folder(cell).glob("*.safetensors"), default=None)
 
 
-def _published(cell: Cell) -> Dataset:
+def published(cell: Cell) -> Dataset:
     """The published data set of a cell, as imported here. A path that the cell names is not opened."""
     if "path" in spec.read(cell.data, data.DATASETS, "data set").options:
         raise BadInput("files that a store names are not opened; name its images with --data, if you trust them")
@@ -91,7 +92,7 @@ def _published(cell: Cell) -> Dataset:
 
 
 def _of_records(cell: Cell, path: Path, clean: Dataset, records: Sequence[Record], on: str) -> list[Exhibit]:
-    ids, z = _kept_images(path)
+    ids, z = kept_images(path, AMONG)
     by_sample = {r.sample: r for r in records}
     x = clean.images(ids)
     if x.shape != z.shape:
@@ -110,11 +111,11 @@ def _of_records(cell: Cell, path: Path, clean: Dataset, records: Sequence[Record
     return found
 
 
-def _kept_images(path: Path) -> tuple[Tensor, Tensor]:
+def kept_images(path: Path, most: int) -> tuple[Tensor, Tensor]:
     """Read the first samples of a file and their attacked images, and check what can be checked without clean ones."""
     try:
         read = load_file(path)
-        ids, z = read["samples"][:AMONG], read["images"][:AMONG]
+        ids, z = read["samples"][:most], read["images"][:most]
     except Exception as error:  # a damaged file fails in many ways
         raise BadInput(f"{path.name} cannot be read as images ({reason(error)}); delete it and run again") from None
     fits = ids.dtype == torch.int64 and ids.dim() == 1 and z.dim() == 4 and len(z) == len(ids) and z.is_floating_point()

@@ -77,6 +77,8 @@ class Row:
     ratio: Ratio | None = None
     records: Sequence[Record] = field(default=(), repr=False, compare=False)
     called: Names = NAMELESS
+    key: str = field(default="", compare=False)  # the key of the stored cell, and of the bare one beside it
+    bare_key: str = field(default="", compare=False)
 
     @property
     def model(self) -> str:
@@ -176,7 +178,8 @@ def _short(digest: str) -> str:
 def _row(cell: Cell, model: str, records: Sequence[Record], bare: Mapping[str, Sequence[Read]]) -> Row:
     others = bare.get(ignoring_precision(bare_cell(cell)).key, []) if cell.defence != defences.BARE else []
     named = dataclasses.replace(cell, data=data.canonical(cell.data), model=model)
-    return make_row(named, records, nearest(cell, records, others))
+    beside, compared = nearest(cell, records, others)
+    return dataclasses.replace(make_row(named, records, compared), key=cell.key, bare_key=beside.key if others else "")
 
 
 def make_row(cell: Cell, records: Sequence[Record], bare: Sequence[Record]) -> Row:

@@ -52,8 +52,10 @@ def select_precision(rows: Iterable[Row]) -> list[Row]:
     return list(best.values())
 
 
-def nearest(cell: Cell, records: Sequence[Record], others: Sequence[tuple[Cell, Sequence[Record]]]) -> Sequence[Record]:
-    """Return the records to compare a cell with, from the bare cell in several precisions.
+def nearest(
+    cell: Cell, records: Sequence[Record], others: Sequence[tuple[Cell, Sequence[Record]]]
+) -> tuple[Cell, Sequence[Record]]:
+    """Return the bare cell to compare a cell with and its records, which are none if there is no other.
 
     The same rule on the shared samples; the cell's own precision comes before a finer one.
     """
@@ -63,7 +65,7 @@ def nearest(cell: Cell, records: Sequence[Record], others: Sequence[tuple[Cell, 
         shared, fineness = rank(other[0], [r for r in other[1] if r.sample in mine])
         return shared, other[0].precision == cell.precision, fineness
 
-    return max(others, key=key, default=(cell, ()))[1]
+    return max(others, key=key, default=(cell, ()))
 
 
 def weak(cell: Cell) -> set[str]:

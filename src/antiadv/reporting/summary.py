@@ -12,8 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from antiadv.core.threat import Access
 from antiadv.reporting.groups import grouped
-from antiadv.reporting.measures import Difference
-from antiadv.reporting.table import Entry, Table, code, counted, percent
+from antiadv.reporting.table import Entry, Table, code, counted, percent, with_samples
 from antiadv.reporting.verdict import ADAPTIVE, IF, OTHERS, WHO, Level, gained, points, unsure
 from antiadv.reporting.wording import NOTHING, count, join
 
@@ -58,16 +57,19 @@ def _counted(group: Sequence[Level]) -> str:
 def _entry(at: Sequence[Level]) -> Entry:
     if not at:
         return Entry(NOTHING)
-    return Entry(_span(at), percent(_ends(at)[0].value), small=f"({_counted(at)})")
+    least, most = _ends(at)
+    entry = Entry(_span(at), percent(least.gain.value), small=f"({_counted(at)})")
+    return with_samples(entry, *dict.fromkeys((least.samples, most.samples)))
 
 
-def _ends(at: Sequence[Level]) -> tuple[Difference, Difference]:
-    gains = sorted((part.gain for part in at), key=lambda g: g.value)
-    return gains[0], gains[-1]
+def _ends(at: Sequence[Level]) -> tuple[Level, Level]:
+    """The levels with the least and the largest gain."""
+    ordered = sorted(at, key=lambda part: part.gain.value)
+    return ordered[0], ordered[-1]
 
 
 def _span(at: Sequence[Level]) -> str:
-    low, high = (f"{100 * g.value:+.1f}" for g in _ends(at))
+    low, high = (f"{100 * part.gain.value:+.1f}" for part in _ends(at))
     return low if low == high else f"{low} to {high}"
 
 

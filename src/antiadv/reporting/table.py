@@ -1,6 +1,7 @@
 """The one table model. Every table of a report, of the paper and of the documentation ends in it.
 
 Entry           what one place shows, its value, interval and published number
+samples_of      where the samples behind a number are shown
 Table           headings and lines of entries; `render/` shows it as Markdown, HTML, LaTeX, CSV or on a terminal
 Number          one of our numbers next to a published one
 number_table    a table of numbers, with a column n for the samples of each line
@@ -10,10 +11,11 @@ text_table      a table of plain texts
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
+from urllib.parse import urlencode
 
 from antiadv.reporting.measures import Difference, Ratio, Share
 from antiadv.reporting.wording import NOTHING
@@ -40,6 +42,7 @@ class Entry:
     code: bool = False  # shown in the font of code
     link: str = ""  # the anchor on the same page that this entry links to
     anchor: str = ""  # the anchor of this entry
+    samples: tuple[str, ...] = field(default=(), compare=False)  # behind the text, or each side of a text `… to …`
 
     def __str__(self) -> str:
         return " ".join(part for part in (self.text, self.small, self.paper_text) if part)
@@ -97,6 +100,7 @@ class Number:
     ours: Share | Difference | None
     paper: float | None = None
     signed: bool = False  # a difference, shown with its sign
+    samples: str = field(default="", compare=False)  # see `samples_of`
 
     def __str__(self) -> str:
         """`54.2 [51.1, 57.3] (53.1)`: ours, its 95 % interval, and in brackets the published number."""
@@ -169,6 +173,25 @@ def code(text: str, link: str = "", anchor: str = "") -> Entry:
     return Entry(text, code=True, link=link, anchor=anchor)
 
 
+def samples_of(cells: Iterable[str], against: Iterable[str] = (), **counted: float | None) -> str:
+    """The samples behind a number, as the fragment of an address of `samples.html`.
+
+    The number is the worst case of the cells with these keys; a difference is that minus the worst case of `against`.
+    `counted` says how samples count, where that is not as usual: `clean`, `queries`, `reach` or `first`.
+
+    >>> samples_of(["ab", "cd"], ["ef"], queries=100, reach=None)
+    'a=ab.cd&b=ef&queries=100'
+    """
+    sides = {"a": ".".join(dict.fromkeys(cells)), "b": ".".join(dict.fromkeys(against))}
+    given = {name: value for name, value in (sides | counted).items() if value not in (None, "", False)}
+    return urlencode(given) if sides["a"] else ""
+
+
+def with_samples(entry: Entry, *samples: str) -> Entry:
+    """The entry with links to its samples; without a number there is nothing to link."""
+    return entry if entry.value is None else dataclasses.replace(entry, samples=tuple(filter(None, samples)))
+
+
 def counted(n: float | None) -> Entry:
     """A whole number with thousands separators."""
     return Entry(NOTHING) if n is None else Entry(f"{n:,.6g}" if n < 1e6 else f"{n:,.0f}", n)
@@ -181,7 +204,8 @@ def number(found: Number | None) -> Entry:
     if found.ours is None:
         return Entry(found.text, paper=found.paper, paper_text=found.published)
     value, low, high = (percent(v) for v in (found.ours.value, found.ours.low, found.ours.high))
-    return Entry(found.text, value, low, high, found.paper, found.interval, found.published)
+    entry = Entry(found.text, value, low, high, found.paper, found.interval, found.published)
+    return with_samples(entry, found.samples)
 
 
 def measured(found: Share | Difference | None, more: str = "") -> Entry:

@@ -38,6 +38,7 @@ from antiadv.engine.precision import AUTO
 from antiadv.evaluation import attack as attack_and_judge
 from antiadv.evaluation.automatic import resolve_precision
 from antiadv.evaluation.cell import Cell, Record
+from antiadv.evaluation.preflight import preflight
 from antiadv.reporting import Report, as_markdown, report_of
 from antiadv.reporting.cost import TIMED, Cost, cost
 from antiadv.reporting.flags import Flag, before
@@ -53,6 +54,8 @@ GRADIENTS = "apgd"  # not `fast`: where gradients mislead, as those of the layer
 STEPS = 20  # the most steps of an attack that uses gradients
 NOT_RUN = "autoattack", "adaptive"  # what a person should run next
 LOOKED_AT = 256  # images that are checked before the first attack
+PREFLIGHT = 100  # images of the pre-flight, which asks about twenty times
+TOLD = ("mode", "range", "scores")  # findings that are errors or signs of their own
 DRAWS = 10  # over which an attack on a randomised defence averages
 
 
@@ -186,7 +189,11 @@ def first_signs(model: nn.Module, x: Tensor, y: Tensor, batch: int | None = None
     with fitting(model, x), untouched(x):
         scores = Eager(batch or default_batch(x.device)).scores(model, x)
     check_scores(scores, x, y.to(scores.device))
-    return before(x, y, scores)
+    few = slice(0, PREFLIGHT)
+    with fitting(model, x), untouched(x):
+        findings = preflight(model, x[few], y[few].to(x.device), batch or default_batch(x.device))
+    wrong = [f for f in findings if f.fine is False and f.name not in TOLD]
+    return [*before(x, y, scores), *(Flag("preflight", (), (), f"{f.found}. {f.todo}") for f in wrong)]
 
 
 def verdict(

@@ -18,7 +18,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from antiadv import defences
@@ -42,6 +42,7 @@ from antiadv.reporting.measures import (
     standing,
 )
 from antiadv.reporting.rows import Row, bare_cell, level
+from antiadv.reporting.table import samples_of
 from antiadv.reporting.temperature import Digests
 from antiadv.reporting.wording import count, join
 
@@ -82,6 +83,7 @@ class Level:
     ratio: Ratio | None
     seeds: tuple[int, ...] = (0,)
     broken: Share | None = None  # share of the bare network's correct samples that any attack in this ball broke
+    samples: str = field(default="", compare=False)  # behind the gain, see `table.samples_of`
 
     @property
     def tells(self) -> bool:
@@ -114,7 +116,8 @@ def levels(rows: Sequence[Row]) -> list[Level]:
             ratio = soonest_ratio([b.records for b, _ in mine], [r.records for _, r in mine], place[3])
             attacks = tuple(dict.fromkeys(r.cell.attack for _, r in used))
             seeds = tuple(sorted({r.cell.seed for _, r in used}))
-            made.append(Level(*place, access, attacks, gain, ratio, seeds, broken))
+            samples = samples_of((r.key for _, r in used), (b.key for b, _ in used))
+            made.append(Level(*place, access, attacks, gain, ratio, seeds, broken, samples))
     return made
 
 

@@ -8,7 +8,7 @@
 
 door.py        the classifier as other code sees it: it counts, and stops at the budget
 libraries.py   one class for each library
-as_foolbox.py  the way back: one of our attacks as foolbox calls it
+ours.py        the way back: one of our attacks as foolbox and ART call it
 
 These attacks are not in `ATTACKS`: they break rules that ours keep. They draw from global random numbers, which are
 seeded and put back, and some mix the samples of a batch. So their results can depend on the shard size.

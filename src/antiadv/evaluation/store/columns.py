@@ -18,18 +18,18 @@ from antiadv.evaluation.cell import COLUMNS, Record
 
 Columns = dict[str, Any]
 
-_LIKE = {"base_clean": "clean", "base_attacked": "attacked", "attacked_right": "clean_right"}
-_LIKE |= {"clean_truth": "clean_confidence", "attacked_truth": "attacked_confidence", "gradients": "queries"}
+LIKE = {"base_clean": "clean", "base_attacked": "attacked", "attacked_right": "clean_right"}
+LIKE |= {"clean_truth": "clean_confidence", "attacked_truth": "attacked_confidence", "gradients": "queries"}
 _MEASURED = {f.name for f in fields(Record) if f.type == "float"}
 _MOST = dict.fromkeys((name for name in _MEASURED if name != "distance"), 1 + 1e-6)  # probabilities, rounded
 
 
 def packed(columns: Columns) -> Columns:
     """The same columns, shorter: consecutive samples as the first one, a constant column as its value, and null where a
-    column repeats a related one (`_LIKE`)."""
+    column repeats a related one (`LIKE`)."""
     short: Columns = {}
     for name, values in columns.items():
-        like = columns.get(_LIKE.get(name, ""))
+        like = columns.get(LIKE.get(name, ""))
         if name == "sample" and values == list(range(values[0], values[0] + len(values))):
             short[name] = values[0]
         elif like is not None and values != like and len(set(values)) > 1:
@@ -44,7 +44,7 @@ def packed(columns: Columns) -> Columns:
 def unpacked(columns: Columns, count: int) -> Columns:
     full: Columns = {}
     for name, values in columns.items():
-        like = full.get(_LIKE.get(name, ""))
+        like = full.get(LIKE.get(name, ""))
         if name == "sample" and not isinstance(values, list):
             full[name] = list(range(values, values + count))
         elif not isinstance(values, list):

@@ -8,6 +8,7 @@ never as a request to the network.
 from __future__ import annotations
 
 import html
+import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -15,11 +16,12 @@ from typing import TYPE_CHECKING
 from antiadv.core.errors import MissingExtra
 from antiadv.core.printable import printable
 from antiadv.data.pictures import data_uri
-from antiadv.reporting.document import Document
+from antiadv.reporting.document import Document, Samples
 from antiadv.reporting.render.names import checks
 from antiadv.reporting.table import Table
 
 if TYPE_CHECKING:
+    from jinja2 import Environment
     from markupsafe import Markup
 
 
@@ -37,6 +39,18 @@ def _escaped(text: str) -> str:
 
 def document_as_html(document: Document, panels: Mapping[str, str]) -> str:
     """Render the page. `panels` are the drawings of `figures.draw`, by name."""
+    environment = _environment()
+    environment.filters["drawn"] = lambda name: safe(panels[name])
+    return environment.get_template("report.html.j2").render(d=document)
+
+
+def samples_as_html(samples: Samples) -> str:
+    """Render the page that shows the samples. What it says of the cells is in it; the records are loaded by it."""
+    index = json.dumps(samples.index, separators=(",", ":")).replace("<", "\\u003c")
+    return _environment().get_template("samples.html.j2").render(index=safe(index))
+
+
+def _environment() -> Environment:
     try:
         from jinja2 import Environment, PackageLoader, StrictUndefined
     except ImportError as missing:
@@ -50,8 +64,7 @@ def document_as_html(document: Document, panels: Mapping[str, str]) -> str:
         finalize=lambda value: printable(value) if type(value) is str else value,  # escaped text has another type
     )
     environment.filters |= {"coded": coded, "breakable": breakable, "image": data_uri, "checks": checks}
-    environment.filters["drawn"] = lambda name: safe(panels[name])
-    return environment.get_template("report.html.j2").render(d=document)
+    return environment
 
 
 def safe(element: str) -> Markup:

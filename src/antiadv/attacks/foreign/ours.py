@@ -1,9 +1,9 @@
-"""One of our attacks as foolbox calls its own: `attack(fmodel, inputs, criterion, epsilons=8 / 255)`.
+"""One of our attacks as foolbox and ART call their own.
 
-    from antiadv.attacks.foreign.as_foolbox import AsFoolbox
+    from antiadv.attacks.foreign.ours import AsArt, AsFoolbox
     raw, clipped, success = AsFoolbox("apgd")(fmodel, x, y, epsilons=[4 / 255, 8 / 255])
+    z = AsArt(classifier, "apgd", eps=8 / 255).generate(x, y)
 
-ART's attacks differ in their arguments from class to class, so there is no such class for ART.
 Cost:       that of the attack, for each radius.
 """
 
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from antiadv import attacks
@@ -40,15 +41,35 @@ class AsFoolbox:
         y = getattr(y, "raw", y)
         several = isinstance(epsilons, Sequence)
         radii = list(epsilons) if isinstance(epsilons, Sequence) else [epsilons]
-        images = [self._at(model, inputs, y, radius) for radius in radii]
+        images = [_attacked(self, _Called(model), inputs, y, radius) for radius in radii]
         fooled = [model(z).argmax(1) != y for z in images]
         return (images, images, torch.stack(fooled)) if several else (images[0], images[0], fooled[0])
 
-    def _at(self, model: Any, x: Tensor, y: Tensor, radius: float | None) -> Tensor:
-        made = attacks.parse(self.attack)
-        ball: Ball = (L2 if self.norm == "l2" else Linf)(float("inf") if radius is None else radius)
-        oracle = Oracle(_Called(model), Threat(ball, made.access), Ledger(len(x)))
-        return made(oracle, x, y, ball, Draws.of(self.seed, torch.arange(len(x), device=x.device)))
+
+@dataclass(frozen=True)
+class AsArt:
+    """The same for ART. `estimator` is a PyTorchClassifier of images in [0, 1]; a radius of None is any."""
+
+    estimator: Any
+    attack: str
+    eps: float | None = None
+    norm: str = "linf"
+    seed: int = 0
+
+    def generate(self, x: NDArray[Any], y: NDArray[Any] | None = None, **_: object) -> NDArray[Any]:
+        """The attacked images. `y` are labels or one-hot rows; without them, what the estimator says."""
+        net = self.estimator.model.eval()
+        images = torch.as_tensor(x, dtype=torch.float32, device=self.estimator.device)
+        known = self.estimator.predict(x) if y is None else y
+        labels = torch.as_tensor(known.argmax(1) if known.ndim == 2 else known, device=images.device).long()
+        return _attacked(self, net, images, labels, self.eps).cpu().numpy()
+
+
+def _attacked(how: AsFoolbox | AsArt, net: nn.Module, x: Tensor, y: Tensor, radius: float | None) -> Tensor:
+    made = attacks.parse(how.attack)
+    ball: Ball = (L2 if how.norm == "l2" else Linf)(float("inf") if radius is None else radius)
+    oracle = Oracle(net, Threat(ball, made.access), Ledger(len(x)))
+    return made(oracle, x, y, ball, Draws.of(how.seed, torch.arange(len(x), device=x.device)))
 
 
 class _Called(nn.Module):
