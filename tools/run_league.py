@@ -1,6 +1,6 @@
 """Run the cells of docs/league.md for a number of minutes, the most important first. Every call resumes.
 
-    python -m tools.run_league --minutes 8                 three networks and all defences, into results/league
+    python -m tools.run_league --minutes 8                 four networks and all defences, into results/league
     python -m tools.run_league --list                      what would be run, in which order, and what is stored
     for i in 1 2 3 4 5 6; do python -m tools.run_league --processes 6 & done; wait      six at once into one store
 
@@ -65,9 +65,11 @@ class Plan:
     kind: Kind
     radius: str
 
+    only: tuple[str, ...] = ()  # names of entrants; all, if there are none
+
     @property
     def entrants(self) -> dict[str, str]:
-        return entrants(self.kind)
+        return {name: text for name, text in entrants(self.kind).items() if not self.only or name in self.only}
 
     def threat(self, column: str, queries: int = QUERIES) -> str:
         return f"{self.radius},queries={queries}" if column in LIMITED else self.radius
@@ -76,15 +78,16 @@ class Plan:
 def plans(source: Source | None = None) -> list[Plan]:
     source = Source() if source is None else source
     compact, wide = of_method(source, "cifar10", "trades")
-    standard = of_method(source, "cifar10", "standard")[1]
-    return [Plan(compact, "robust", EPS), Plan(standard, "standard", EPS_BLACK_BOX), Plan(wide, "robust", EPS)]
+    small, standard = of_method(source, "cifar10", "standard")
+    confident = [Plan(network, "standard", EPS_BLACK_BOX) for network in (small, standard)]
+    return [Plan(compact, "robust", EPS), *confident, Plan(wide, "robust", EPS)]
 
 
 def requests(some: Sequence[Plan], samples: int = SAMPLES, queries: int = QUERIES) -> list[CellRequest]:
     """Each cell once: the first entrants before the others, and within them the columns in their order."""
     asks = []
-    for first in (True, False):
-        for group in ORDER:
+    for group in ORDER:
+        for first in (True, False):
             for plan in some:
                 for name, text in plan.entrants.items():
                     if (name in FIRST) == first:
@@ -113,42 +116,46 @@ def waiting(path: Path) -> Iterator[None]:
 
 
 def measure_traffic(some: Sequence[Plan], path: Path, samples: int, resources: Resources) -> None:
-    """Store what each entrant costs and changes on clean images. What is stored is not measured again."""
+    """Store what each entrant costs and changes on clean images, one after the other. What is stored stays."""
     found = read_traffic(path)
-    for plan in some:
+    for plan in some if samples else ():
         if plan.network.absent:
             print(f"missing: {plan.network.absent}", flush=True)
             continue
-        images, began, name = resources.data(plan.network.data), time.monotonic(), plan.network.name
+        images, name = resources.data(plan.network.data), plan.network.name
         ids = range(min(samples, len(images)))
         asked: Facts = {
             "weights": resources.weights(plan.network.model),
             "images": images.digest,
             "samples": len(ids),
-            "defences": {entrant: defences.full_text(text) for entrant, text in plan.entrants.items()},
         }
-        if asked.items() <= found.get(name, {}).items():
-            continue
+        kept = found.get(name, {})
+        if not asked.items() <= kept.items():
+            kept = {**asked, "defences": {}, "found": {}, "refused": {}}
         x, y = images.images(ids).to(resources.device), images.labels(ids).to(resources.device)
-        seen, refused = _traffic(plan, resources, x, y, ids)
-        how = {"device": resources.device.type, "versions": versions(), "revision": revision()}
-        found[name] = {**asked, "found": seen, "refused": refused, **how}
-        put(found, path)
-        means = ", ".join(f"{entrant} {facts['passes']:.2f}" for entrant, facts in seen.items())
-        print(f"clean traffic of {name}: passes {means}; {time.monotonic() - began:.0f} s", flush=True)
+        for entrant, text in plan.entrants.items():
+            full = defences.full_text(text)
+            if kept["defences"].get(entrant) == full:
+                continue
+            found[name] = kept = _with_traffic(kept, entrant, text, plan, resources, x, y, ids)
+            kept["defences"][entrant] = full
+            put(found, path)
 
 
-def _traffic(
-    plan: Plan, resources: Resources, x: torch.Tensor, y: torch.Tensor, ids: range
-) -> tuple[dict[str, Facts], dict[str, str]]:
-    """Traffic by entrant, and why a network refuses others."""
-    net, seen, refused = resources.model(plan.network.model), dict[str, Facts](), dict[str, str]()
-    for entrant, text in plan.entrants.items():
-        try:
-            seen[entrant] = measure(net, defences.wrap(text, net), x, y, ids).json()
-        except AntiadvError as error:
-            refused[entrant] = str(error)
-    return seen, refused
+def _with_traffic(
+    kept: Facts, entrant: str, text: str, plan: Plan, resources: Resources, x: torch.Tensor, y: torch.Tensor, ids: range
+) -> dict[str, Any]:
+    """What is stored of a network, with one more entrant, or with the reason why the network refuses it."""
+    net, began, name = resources.model(plan.network.model), time.monotonic(), plan.network.name
+    seen, refused = dict(kept["found"]), dict(kept["refused"])
+    try:
+        facts = seen[entrant] = measure(net, defences.wrap(text, net), x, y, ids).json()
+        said = f"{facts['passes']:.2f} passes, {facts['time']:.2f} times the time"
+    except AntiadvError as error:
+        said = refused[entrant] = str(error)
+    print(f"clean traffic of {name}, {entrant}: {said}; {time.monotonic() - began:.0f} s", flush=True)
+    how = {"device": resources.device.type, "versions": versions(), "revision": revision()}
+    return {**kept, "found": seen, "refused": refused, **how}
 
 
 # ---------------------------------------------------------------- the command
@@ -159,6 +166,7 @@ def main() -> int:
     end = time.monotonic() + 60 * a.minutes
     resources, store = Resources(a.device), Store(a.store)
     some = [plan for plan in plans(Source(directory=a.data)) if a.network in plan.network.name]
+    some = [dataclasses.replace(plan, only=tuple(a.entrants.split(","))) for plan in some] if a.entrants else some
     path = Path(a.store, TRAFFIC)
     try:
         with waiting(path):
@@ -189,9 +197,10 @@ def arguments() -> argparse.Namespace:
     p.add_argument("--store", default="results/league")
     p.add_argument("--minutes", type=float, default=8.0, help="from the start of this process")
     p.add_argument("--samples", type=int, default=SAMPLES, help="samples of every cell")
-    p.add_argument("--clean", type=int, default=CLEAN, help="images of the clean traffic")
+    p.add_argument("--clean", type=int, default=CLEAN, help="images of the clean traffic; 0: do not measure it")
     p.add_argument("--queries", type=int, default=QUERIES, help="budget of the black-box attacks")
     p.add_argument("--network", default="", help="networks whose name holds this")
+    p.add_argument("--entrants", default="", help="names of entrants with commas between; all of them by default")
     p.add_argument("--only", action="append", default=[], help="cells whose text holds this; may be repeated")
     p.add_argument("--data", help="the folder of imported data sets")
     p.add_argument("--device")
