@@ -19,7 +19,6 @@ import contextlib
 import dataclasses
 import fcntl
 import hashlib
-import json
 import sys
 import tempfile
 import time
@@ -38,14 +37,12 @@ from antiadv.paper.missing_cells import as_stored, resolve
 from antiadv.paper.networks import Network, Source, of_method
 from antiadv.paper.settings import EPS, EPS_BLACK_BOX
 from antiadv.paper.table_layout import CellRequest
-from antiadv.reporting.league_entrants import ADAPTIVE, COLUMNS, GRADIENTS, LABELS, QUERIES, SCORES, Kind, entrants
+from antiadv.reporting.league_entrants import ADAPTIVE, GRADIENTS, LABELS, QUERIES, SCORES, Kind, entrants
+from antiadv.reporting.league_stored import ATTACKS, NES, TRAFFIC, read_traffic
 from antiadv.reporting.league_traffic import measure
 from benchmarks.files import put
 from tools.run_paper import run_all
 
-TRAFFIC = "traffic.json"
-NES = "scores, NES"
-ATTACKS = {**COLUMNS, NES: "nes"}
 LIMITED = (SCORES, LABELS, NES)
 ORDER = ((SCORES, ADAPTIVE), (LABELS,), (GRADIENTS,), (NES,))
 FIRST = (  # entrants whose cells are run before those of the others
@@ -100,12 +97,6 @@ def requests(some: Sequence[Plan], samples: int = SAMPLES, queries: int = QUERIE
 # ---------------------------------------------------------------- clean traffic
 
 
-def read_traffic(path: Path) -> dict[str, Facts]:
-    """What is stored, by network; nothing before the first measurement."""
-    found: dict[str, Facts] = json.loads(path.read_text()) if path.exists() else {}
-    return found
-
-
 @contextlib.contextmanager
 def waiting(path: Path) -> Iterator[None]:
     """Hold the lock of this file; others wait until it is free."""
@@ -128,6 +119,7 @@ def measure_traffic(some: Sequence[Plan], path: Path, samples: int, resources: R
             "weights": resources.weights(plan.network.model),
             "images": images.digest,
             "samples": len(ids),
+            "settings": plan.kind,
         }
         kept = found.get(name, {})
         if not asked.items() <= kept.items():

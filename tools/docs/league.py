@@ -5,90 +5,85 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from antiadv import attacks, defences, models
+from antiadv import defences, models
 from antiadv.evaluation import Store
-from antiadv.reporting.league import described
+from antiadv.reporting.league_card import cards, pictures
 from antiadv.reporting.league_entrants import ENTRANTS
-from antiadv.reporting.league_table import League, Line, Read
-from antiadv.reporting.league_traffic import Traffic
+from antiadv.reporting.league_stored import cell_of, leagues, sizes
+from antiadv.reporting.league_table import League
 from antiadv.reporting.render.markdown import table_as_markdown
-from antiadv.reporting.select import rank
 from tools.docs.markdown import render, table, wrap
-from tools.run_league import ATTACKS, TRAFFIC, Plan, plans, read_traffic
+from tools.run_league import SAMPLES
 
 NOTHING = "**Nothing is stored yet.** Run the command at the end of this page, then `make docs`."
 LAYERS = ("layer", "gated layer")
-
-Found = dict[tuple[str, str], Read]  # by the full texts of defence and attack
+FILES = "docs/league"  # of the figures and the cards
 
 
 def page(root: Path) -> str:
-    leagues = found(root / "results" / "league")
+    made = found(root / "results" / "league")
     return render(
         "league",
-        deploy="\n\n".join(wrap(" ".join(made.sentences)) for made in leagues) or NOTHING,
-        layer="\n\n".join(wrap(where(made)) for made in leagues) or NOTHING,
-        tables="\n".join(section(made) for made in leagues) or NOTHING + "\n",
+        deploy="\n\n".join(wrap(" ".join(each.sentences)) for each in made) or NOTHING,
+        few=f"{wrap(few(made))}\n\n" if few(made) else "",
+        layer="\n\n".join(wrap(where(each)) for each in made) or NOTHING,
+        tables="\n".join(map(section, made)) or NOTHING + "\n",
         settings=table(settings()),
     )
 
 
+def files(root: Path) -> dict[str, str]:
+    """The figures, and a card for each line."""
+    texts: dict[str, str] = {}
+    for made in found(root / "results" / "league"):
+        cell = cell_of(made)
+        texts |= pictures(made) | cards(made, cell.data, str(cell.threat.ball))
+    return {f"{FILES}/{name}": text for name, text in texts.items()}
+
+
 def found(folder: Path) -> list[League]:
-    """A league for each network of which the bare cell under some attack is stored."""
-    traffic, cells = read_traffic(folder / TRAFFIC), stored(folder)
+    """A league for each network whose weights are those of its card."""
     weights = {models.canonical(card.spec): card.weights for card in models.cards()}
-    made = []
-    for plan in plans():
-        name = plan.network.name
-        facts = traffic.get(name, {})
-        seen = facts.get("found", {}) if facts.get("weights") == weights.get(name) else {}
-        of_plan = league(
-            plan, {k: Traffic(**v) for k, v in seen.items()}, cells.get((name, weights.get(name) or ""), {})
-        )
-        if of_plan.bare.cells:
-            made.append(of_plan)
-    return made
+    made = leagues(Store(folder)) if folder.is_dir() else []
+    return [each for each in made if cell_of(each).weights == weights.get(each.network)]
 
 
-def stored(folder: Path) -> dict[tuple[str, str], Found]:
-    """Cells with their records, by network and weights. Of several precisions the best counts."""
-    cells: dict[tuple[str, str], Found] = {}
-    store = Store(folder)
-    for cell in store.cells() if folder.is_dir() else []:
-        kept = cells.setdefault((models.canonical(cell.model), cell.weights), {})
-        key = defences.full_text(cell.defence), attacks.full_text(attacks.parse(cell.attack))
-        read = cell, store.read(cell)
-        if read[1] and (key not in kept or rank(*read) > rank(*kept[key])):
-            kept[key] = read
-    return cells
+def few(made: Sequence[League]) -> str:
+    """A warning while cells have fewer images than were planned."""
+    short = [each for each in made if sizes(each)[0] < SAMPLES]
+    if not short:
+        return ""
+    told = "; ".join(f"`{each.network}`: {_images(each)} images" for each in short)
+    return (
+        f"**These are small runs on a CPU** ({told}), with {', '.join(budgets(short))}. Many differences are not "
+        f"settled by so few images. Runs of {SAMPLES} images with 1,000 queries on a GPU are the next step. The command "
+        "at the end of this page makes them; the page then shows them in place of these."
+    )
 
 
-def league(plan: Plan, traffic: dict[str, Traffic], cells: Found) -> League:
-    texts = {column: attacks.full_text(attacks.parse(text)) for column, text in ATTACKS.items()}
+def budgets(made: Sequence[League]) -> list[str]:
+    most = {cell.threat.queries for each in made for line in each.lines for cell, _ in line.cells.values()}
+    return [f"{queries:,} queries" for queries in sorted(q for q in most if q is not None)]
 
-    def line(name: str, spec: str) -> Line:
-        full = defences.full_text(spec)
-        kept = {c: cells[full, text] for c, text in texts.items() if (full, text) in cells}
-        return Line(name, spec, traffic.get(name), kept)
 
-    lines = [line(*item) for item in plan.entrants.items()]
-    shown = [made for made in lines if made.cells or made.spec == defences.BARE]
-    ran = {c: read[0] for made in reversed(shown) for c, read in made.cells.items()}
-    used = {c: described(cell.attack, cell.threat) for c in ATTACKS if (cell := ran.get(c)) is not None}
-    return League(plan.network.name, tuple(shown), used, settings=plan.kind)
+def _images(made: League) -> str:
+    least, most = sizes(made)
+    return f"{most}" if least == most else f"{least} to {most}"
 
 
 def section(made: League) -> str:
-    sizes = {len(records) for line in made.lines for _, records in line.cells.values()}
-    images = f"{min(sizes)}" if len(sizes) == 1 else f"{min(sizes)} to {max(sizes)}"
     clean = next((line.traffic.n for line in made.lines if line.traffic is not None), 0)
-    radius = next(str(cell.threat.ball) for cell, _ in made.bare.cells.values())
     about = (
-        f"Settings for {made.settings} networks, `{radius}`. Attacked: {images} images. Clean: {clean or 'no'} images."
+        f"Settings for {made.settings} networks, `{cell_of(made).threat.ball}`. Attacked: {_images(made)} images. "
+        f"Clean: {clean or 'no'} images."
     )
     fronts = [{"attacker": words, "front": front(made, c)} for c, words in made.columns.items()]
     parts = [f"### `{made.network}`\n", wrap(about) + "\n", table_as_markdown(made.table, trusted=True)]
-    return "\n".join([*parts, "The Pareto fronts of passes against robust accuracy, cheapest first:\n", table(fronts)])
+    drawn = [f"![{name.removesuffix('.svg')}](league/{name})" for name in pictures(made)]
+    shown = ["\n".join(drawn) + "\n"] if drawn else []
+    return "\n".join(
+        [*parts, "The Pareto fronts of passes against robust accuracy, cheapest first:\n", table(fronts), *shown]
+    )
 
 
 def front(made: League, column: str) -> str:

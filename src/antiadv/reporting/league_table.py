@@ -18,6 +18,7 @@ from typing import Any
 
 from antiadv import defences
 from antiadv.core.errors import BadInput
+from antiadv.core.threat import Threat
 from antiadv.evaluation.cell import Cell, Record
 from antiadv.reporting.league_entrants import ADAPTIVE, SCORES
 from antiadv.reporting.league_traffic import Traffic
@@ -280,6 +281,10 @@ class League:
         place = {c: None if (p := self.place(line, c)) is None else str(p) for c in self.columns}
         rest = {"median_queries": plain(line.queries()), "certified": plain(line.certified), "label": self.label(line)}
         return {"name": line.name, "defence": line.spec, "clean": plain(line.traffic), **under, "place": place, **rest}
+
+
+def described(attack: str, threat: Threat) -> str:
+    return attack if threat.queries is None else f"{attack} with {threat.queries} queries"
 
 
 def points(d: Difference) -> str:
