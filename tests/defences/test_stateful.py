@@ -149,7 +149,7 @@ def test_searches_stall_and_transfer_undoes_the_defence() -> None:
 
 
 @pytest.mark.parametrize(
-    ("attack", "reach", "queries"), [("square:steps=300", 3.0, 300), ("hop_skip_jump:steps=6,probes=40", 2.0, 600)]
+    ("attack", "reach", "queries"), [("square:steps=300", 1.5, 300), ("hop_skip_jump:steps=4,probes=40", 5.0, 400)]
 )
 def test_an_attacker_who_looks_at_refusals_gets_past_the_memory(attack: str, reach: float, queries: int) -> None:
     toy = halfspace(math.inf, n=12, shape=(3, 8, 8))
@@ -159,8 +159,8 @@ def test_an_attacker_who_looks_at_refusals_gets_past_the_memory(attack: str, rea
         return antiadv.attack(g, toy.x, toy.y, text, ball, queries=queries).robust_accuracy
 
     plain, avoiding = standing(attack), standing(f"{attack},avoid=true")
-    assert plain > 0.5
-    assert avoiding <= plain - 0.4
+    assert plain >= 0.5
+    assert avoiding <= plain - 0.25
 
 
 def test_without_a_memory_nothing_is_refused() -> None:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from antiadv import defences, models
 from antiadv.evaluation import Store
 from antiadv.reporting.league_card import cards, pictures
-from antiadv.reporting.league_entrants import ENTRANTS
-from antiadv.reporting.league_stored import cell_of, leagues, sizes
+from antiadv.reporting.league_entrants import ENTRANTS, SCORES
+from antiadv.reporting.league_stored import TRAFFIC, Facts, cell_of, leagues, read_traffic, sizes
 from antiadv.reporting.league_table import League
 from antiadv.reporting.render.markdown import table_as_markdown
+from antiadv.reporting.wording import join
 from tools.docs.markdown import render, table, wrap
-from tools.run_league import SAMPLES
+from tools.run_gate import read_traffic as gate_traffic
+from tools.run_league import SAMPLES, Plan, plans
 
 NOTHING = "**Nothing is stored yet.** Run the command at the end of this page, then `make docs`."
 LAYERS = ("layer", "gated layer")
@@ -44,26 +46,67 @@ def files(root: Path) -> dict[str, str]:
 def found(folder: Path) -> list[League]:
     """A league for each network whose weights are those of its card."""
     weights = {models.canonical(card.spec): card.weights for card in models.cards()}
-    made = leagues(Store(folder)) if folder.is_dir() else []
+    gate = folder.with_name("gate")
+    others = [Store(each) for each in (gate, folder.parent) if each.is_dir()]
+    made = leagues(
+        Store(folder), *others, traffic=traffic(read_traffic(folder / TRAFFIC), gate_traffic(gate / TRAFFIC))
+    )
     return [each for each in made if cell_of(each).weights == weights.get(each.network)]
 
 
+def traffic(own: Mapping[str, Facts], gate: Mapping[str, Facts]) -> dict[str, Facts]:
+    """The clean traffic of both, by network. What the league measured counts before what the gate's runs did."""
+    both: dict[str, Facts] = {}
+    for plan in plans():
+        name = plan.network.name
+        mine, other = own.get(name, {}), _entrants(plan, gate.get(name, {}))
+        if not mine and not other:
+            continue
+        both[name] = {
+            "weights": mine.get("weights") or gate[name]["weights"],
+            "settings": plan.kind,
+            "found": {**other, **mine.get("found", {})},
+            "refused": mine.get("refused", {}),
+            "defences": {entrant: defences.full_text(text) for entrant, text in plan.entrants.items()},
+        }
+    return both
+
+
+def _entrants(plan: Plan, facts: Facts) -> dict[str, Facts]:
+    """What the runs of docs/gate.md measured of the bare network, the layer and the gated layer."""
+    found = {}
+    texts = {defences.full_text(text.partition("@")[0]): row for row, text in facts.get("defences", {}).items()}
+    for entrant, text in plan.entrants.items():
+        seen = facts["found"].get(texts.get(defences.full_text(text), "")) if facts else None
+        if seen is not None:
+            found[entrant] = _traffic(seen["n"], seen["right"], seen["changed"], seen["alone"])
+            found["bare"] = {**_traffic(seen["n"], seen["right_bare"], 0, 1.0), "time": 1.0, "shift": 0.0}
+    return found
+
+
+def _traffic(n: int, right: int, changed: int, passes: float) -> Facts:
+    return {"n": n, "right": right, "changed": changed, "passes": passes, "error": None, "shift": None, "time": None}
+
+
 def few(made: Sequence[League]) -> str:
-    """A warning while cells have fewer images than were planned."""
-    short = [each for each in made if sizes(each)[0] < SAMPLES]
-    if not short:
+    """A warning while entrants were not attacked, or with fewer images than planned."""
+    told = [f"On `{each.network}`, {said}" for each in made if (said := _missing(each))]
+    if not told:
         return ""
-    told = "; ".join(f"`{each.network}`: {_images(each)} images" for each in short)
     return (
-        f"**These are small runs on a CPU** ({told}), with {', '.join(budgets(short))}. Many differences are not "
-        f"settled by so few images. Runs of {SAMPLES} images with 1,000 queries on a GPU are the next step. The command "
-        "at the end of this page makes them; the page then shows them in place of these."
+        f"**The league is not complete.** {' '.join(told)} So read what follows as a comparison of the entrants in the "
+        "tables, and not as the league's answer. The command at the end of this page runs what is missing, on a GPU."
     )
 
 
-def budgets(made: Sequence[League]) -> list[str]:
-    most = {cell.threat.queries for each in made for line in each.lines for cell, _ in line.cells.values()}
-    return [f"{queries:,} queries" for queries in sorted(q for q in most if q is not None)]
+def _missing(made: League) -> str:
+    plan = next(plan for plan in plans() if plan.network.name == made.network)
+    sizes_of = {line.name: len(line.cells[SCORES][1]) for line in made.lines if SCORES in line.cells}
+    none = [name for name in plan.entrants if name not in sizes_of]
+    some = [f"{name} on {n} images only" for name, n in sizes_of.items() if n < SAMPLES]
+    parts = [f"the score attack was not run on {join(none)}"] if none else []
+    parts += [f"it was run on {join(some)} (on a CPU)"] if some else []
+    return f"{' and '.join(parts)}." if parts else ""
 
 
 def _images(made: League) -> str:

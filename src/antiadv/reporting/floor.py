@@ -24,9 +24,9 @@ from antiadv.reporting.rows import Row
 
 FOLDER, POINTS = "certify", 32
 CAPTION = (
-    "The floor: the share of samples whose true class is certified at this L2 radius, for the vote over all noise. Each "
-    "certificate is wrong with the small probability of its setting. The ceiling: robust accuracy under an attack on "
-    "the vote over a few copies. With 95 % intervals."
+    "The floor: the share of samples whose true class is certified at this L2 radius, for the vote over all noise. "
+    "Each certificate is wrong with the small probability of its setting. The ceiling: robust accuracy under an "
+    "attack on the vote over a few copies. With 95 % intervals."
 )
 
 

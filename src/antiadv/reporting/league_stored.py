@@ -3,15 +3,15 @@
     leagues(store)                   →  a League for each network of traffic.json whose bare network was attacked
     read_traffic(path), put_traffic(path, name, facts)
 
-A column compares equal budgets only. If a store holds several, the one that most entrants have is taken, and of
-several such the largest.
+A column compares equal attacks with equal budgets only. If a store holds several, those that most entrants have are
+taken, and of several such the largest budget.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any  # what a JSON file holds
 
@@ -21,7 +21,7 @@ from antiadv.core.files import atomic_write
 from antiadv.core.threat import Threat
 from antiadv.evaluation.cell import Cell
 from antiadv.evaluation.store import Store
-from antiadv.reporting.league_entrants import COLUMNS, ENTRANTS, normal
+from antiadv.reporting.league_entrants import ADAPTIVE, COLUMNS, ENTRANTS, normal
 from antiadv.reporting.league_table import League, Line, Read, described
 from antiadv.reporting.league_traffic import Traffic
 from antiadv.reporting.select import rank
@@ -29,6 +29,7 @@ from antiadv.reporting.select import rank
 TRAFFIC = "traffic.json"
 NES = "scores, NES"
 ATTACKS = {**COLUMNS, NES: "nes"}
+LONGER = {ADAPTIVE: ("adaptive",)}  # other cells that a column may show, if most entrants have them
 
 Facts = Mapping[str, Any]
 Kept = dict[tuple[str, str], list[Read]]  # by the full texts of defence and attack
@@ -55,42 +56,41 @@ def put_traffic(path: Path, name: str, facts: Facts) -> None:
         part.write_text(json.dumps({**read_traffic(path), name: facts}, indent=2) + "\n")
 
 
-def leagues(store: Store) -> list[League]:
-    """One for each network of which the bare cell under some attack is stored."""
-    traffic = read_traffic(store.root / TRAFFIC)
-    cells = _cells(store, traffic)
+def leagues(store: Store, *others: Store, traffic: Mapping[str, Facts] | None = None) -> list[League]:
+    """One for each network of which the bare cell under some attack is stored.
+
+    `others` hold more cells; `traffic` takes the place of the store's file.
+    """
+    traffic = read_traffic(store.root / TRAFFIC) if traffic is None else traffic
+    cells: dict[tuple[str, str], Kept] = {}
+    for each in (store, *others) if traffic else ():
+        _collect(each, set(traffic), cells)
     made = [_league(name, facts, cells.get((name, facts["weights"]), {})) for name, facts in traffic.items()]
     return [found for found in made if found is not None]
 
 
-def _cells(store: Store, networks: Iterable[str]) -> dict[tuple[str, str], Kept]:
-    """Cells with their records, by network and weights."""
-    known = set(networks)
-    cells: dict[tuple[str, str], Kept] = {}
-    for cell in store.cells() if known else []:
+def _collect(store: Store, networks: Collection[str], cells: dict[tuple[str, str], Kept]) -> None:
+    """Add the cells of these networks with their records, by network and weights."""
+    shown = {attacks.full_text(attacks.parse(t)) for c, text in ATTACKS.items() for t in (text, *LONGER.get(c, ()))}
+    for cell in store.cells():
         try:
             name = models.canonical(cell.model)
             key = defences.full_text(cell.defence), attacks.full_text(attacks.parse(cell.attack))
         except AntiadvError:
             continue  # made with something that this version does not have
-        if name in known and (records := store.read(cell)):
+        if name in networks and key[1] in shown and (records := store.read(cell)):
             cells.setdefault((name, cell.weights), {}).setdefault(key, []).append((cell, records))
-    return cells
 
 
 def _league(name: str, facts: Facts, kept: Kept) -> League | None:
     order = {entrant: place for place, entrant in enumerate(ENTRANTS)}
     specs = dict(sorted(facts["defences"].items(), key=lambda pair: order.get(pair[0], len(order))))
     specs = {"bare": defences.BARE} | {entrant: text for entrant, text in specs.items() if text != defences.BARE}
-    columns = {column: attacks.full_text(attacks.parse(text)) for column, text in ATTACKS.items()}
-    threats = {column: _threat(kept, text, list(specs.values())) for column, text in columns.items()}
+    settings = {column: _setting(kept, column, list(specs.values())) for column in ATTACKS}
+    columns = {column: setting for column, setting in settings.items() if setting is not None}
 
     def line(entrant: str, text: str) -> Line:
-        found = {
-            column: _best(reads, threats[column])
-            for column, attack in columns.items()
-            if (reads := kept.get((text, attack)))
-        }
+        found = {column: _best(kept.get((text, attack), ()), threat) for column, (attack, threat) in columns.items()}
         seen = facts["found"].get(entrant)
         cells = {column: read for column, read in found.items() if read is not None}
         short = normal(text.rpartition("@")[0] or text)
@@ -99,17 +99,29 @@ def _league(name: str, facts: Facts, kept: Kept) -> League | None:
     lines = [made for made in map(line, specs, specs.values()) if made.cells or made.spec == defences.BARE]
     if not lines[0].cells:
         return None
-    used = {column: described(ATTACKS[column], threat) for column, threat in threats.items() if threat is not None}
+    used = {column: described(_text(attack, column), threat) for column, (attack, threat) in columns.items()}
     return League(name, tuple(lines), used, dict(facts.get("refused", {})), str(facts.get("settings", "")))
 
 
-def _threat(kept: Kept, attack: str, specs: Sequence[str]) -> Threat | None:
-    """The threat that most entrants have under this attack; of several, the one with most queries."""
-    found = Counter(threat for text in specs for threat in {cell.threat for cell, _ in kept.get((text, attack), ())})
-    return max(found, key=lambda threat: (found[threat], threat.queries or 0), default=None)
+def _setting(kept: Kept, column: str, specs: Sequence[str]) -> tuple[str, Threat] | None:
+    """The attack of this column and its threat that most entrants have; of several, the one with most queries."""
+    texts = [attacks.full_text(attacks.parse(text)) for text in (ATTACKS[column], *LONGER.get(column, ()))]
+    found = Counter(
+        (attack, threat)
+        for text in specs
+        for attack in texts
+        for threat in {cell.threat for cell, _ in kept.get((text, attack), ())}
+    )
+    return max(found, key=lambda pair: (found[pair], pair[1].queries or 0), default=None)
 
 
-def _best(reads: Sequence[Read], threat: Threat | None) -> Read | None:
+def _text(attack: str, column: str) -> str:
+    """The shortest text of an attack whose full text is known."""
+    texts = (ATTACKS[column], *LONGER.get(column, ()))
+    return next(text for text in texts if attacks.full_text(attacks.parse(text)) == attack)
+
+
+def _best(reads: Sequence[Read], threat: Threat) -> Read | None:
     """The best of the cells with this threat, which differ in precision or seed."""
     return max((read for read in reads if read[0].threat == threat), key=lambda read: rank(*read), default=None)
 

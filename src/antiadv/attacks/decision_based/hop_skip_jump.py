@@ -12,8 +12,8 @@
 Against a memory of queries (OARS: Feng et al., CCS 2023), whether a query was refused as a repetition tells how far
 apart probes must be:
 
-    avoid      δ is doubled before a step until at most one of 5 probes is refused, up to 16 times; refused probes do not
-               count in (1); the way back (3) ends at the first refused query, also without `avoid`
+    avoid      δ is doubled before a step until at most one of 5 probes is refused, up to 16 times; refused probes
+               do not count in (1); the way back (3) ends at the first refused query, also without `avoid`
 
 Notation:   B₀ → `probes`, B_max → `max_probes`, γ → `gamma`, θ → `theta`, δ → `delta`, ξ → `length`, r → `far`.
             u is Gaussian (L2) or uniform (Linf) before it is scaled to length 1, in L2 for both.
@@ -23,7 +23,8 @@ Departures: every sample has its own random numbers, lengths and norms (foolbox 
             least 2⁻²⁰, below which float32 images do not differ (the authors' Linf rule gives 2⁻²⁴ on CIFAR), and at
             most 2⁻¹⁰, or small images would not come within 1 %; δ follows θ. A step that does not fool after 25
             halvings is not made; theirs has no end. The start goes back once, theirs twice. If noise does not fool,
-            coarser noise is tried too. `avoid` doubles δ where the authors halve an interval, and draws no probe again. The closest of all images is returned; the authors return the last.
+            coarser noise is tried too. `avoid` doubles δ where the authors halve an interval, and draws no probe again.
+            The closest of all images is returned; the authors return the last.
 """
 
 from __future__ import annotations
