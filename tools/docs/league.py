@@ -10,7 +10,7 @@ from antiadv.evaluation import Store
 from antiadv.reporting.league_card import cards, pictures
 from antiadv.reporting.league_entrants import ENTRANTS, SCORES
 from antiadv.reporting.league_stored import TRAFFIC, Facts, cell_of, leagues, read_traffic, sizes
-from antiadv.reporting.league_table import League
+from antiadv.reporting.league_table import League, points
 from antiadv.reporting.render.markdown import table_as_markdown
 from antiadv.reporting.wording import join
 from tools.docs.markdown import render, table, wrap
@@ -39,8 +39,13 @@ def files(root: Path) -> dict[str, str]:
     texts: dict[str, str] = {}
     for made in found(root / "results" / "league"):
         cell = cell_of(made)
-        texts |= pictures(made) | cards(made, cell.data, str(cell.threat.ball))
+        texts |= drawn(made) | cards(made, cell.data, str(cell.threat.ball))
     return {f"{FILES}/{name}": text for name, text in texts.items()}
+
+
+def drawn(made: League) -> dict[str, str]:
+    """The figure of the score attack; `antiadv report` draws all columns."""
+    return dict(list(pictures(made).items())[:1]) if SCORES in made.columns else {}
 
 
 def found(folder: Path) -> list[League]:
@@ -114,6 +119,37 @@ def _images(made: League) -> str:
     return f"{most}" if least == most else f"{least} to {most}"
 
 
+def short(root: Path) -> str:
+    """What the league says about the layer, for README.md: its gain, its cost and its place, gated or not."""
+    made = [each for each in found(root / "results" / "league") if SCORES in each.bare.cells]
+    if not made:
+        return f"{wrap('The league has nothing stored yet.')}\n"
+    attack = made[0].columns[SCORES]
+    told = [said for each in made if (said := _standing(each))]
+    lost = sorted({name for each in made for name in pending(each)}, key=list(ENTRANTS).index)
+    lost = [name for name in lost if name not in LAYERS]
+    left = f"Whether a rival dominates it is not settled: {join(lost)} were not run on as many images." if lost else ""
+    text = f"**Where it stands** ([the league](docs/league.md); {attack}). {' '.join(told)} {left}"
+    return f"{wrap(text)}\n"
+
+
+def _standing(made: League) -> str:
+    parts = []
+    for line in made.lines:
+        gain, place = made.gain(line, SCORES), made.place(line)
+        if line.name in LAYERS and gain is not None and place is not None:
+            n = len(line.cells[SCORES][1])
+            parts.append(f"the {line.name} gains {points(gain)} for {line.passes:g} passes (n = {n}), {place}")
+    return f"On `{made.network}` {'; '.join(parts)}." if parts else ""
+
+
+def pending(made: League) -> list[str]:
+    """The entrants without a score attack on as many images as planned."""
+    plan = next(plan for plan in plans() if plan.network.name == made.network)
+    enough = {line.name for line in made.lines if SCORES in line.cells and len(line.cells[SCORES][1]) >= SAMPLES}
+    return [name for name in plan.entrants if name not in enough]
+
+
 def section(made: League) -> str:
     clean = next((line.traffic.n for line in made.lines if line.traffic is not None), 0)
     about = (
@@ -122,8 +158,7 @@ def section(made: League) -> str:
     )
     fronts = [{"attacker": words, "front": front(made, c)} for c, words in made.columns.items()]
     parts = [f"### `{made.network}`\n", wrap(about) + "\n", table_as_markdown(made.table, trusted=True)]
-    drawn = [f"![{name.removesuffix('.svg')}](league/{name})" for name in pictures(made)]
-    shown = ["\n".join(drawn) + "\n"] if drawn else []
+    shown = [f"![Robust accuracy against passes, {made.network}](league/{name})\n" for name in drawn(made)]
     return "\n".join(
         [*parts, "The Pareto fronts of passes against robust accuracy, cheapest first:\n", table(fronts), *shown]
     )
