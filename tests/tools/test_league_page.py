@@ -15,6 +15,7 @@ from antiadv.evaluation import Resources, Store
 from antiadv.evaluation.cell import Cell
 from antiadv.paper.missing_cells import resolve
 from antiadv.reporting.league_entrants import ADAPTIVE, SCORES
+from antiadv.reporting.league_stored import ATTACKS, TRAFFIC
 from tests.engine.probes import RECEIPT, record
 from tools import run_league
 from tools.docs import league
@@ -45,13 +46,13 @@ def written(root: Path, fell: Callable[[Cell], int]) -> None:
     }
     known = {name: defences.full_text(text) for name, text in plan.entrants.items()}
     told = {"compact:trades": {"weights": cells[0].weights, "found": seen, "defences": known}}
-    (folder / run_league.TRAFFIC).write_text(json.dumps(told))
+    (folder / TRAFFIC).write_text(json.dumps(told))
 
 
 def test_every_cell_is_asked_for_once_and_the_most_important_come_first() -> None:
     some = run_league.plans()
     asks = run_league.requests(some)
-    assert len({ask.names for ask in asks}) == len(asks) == len(run_league.ATTACKS) * sum(len(p.entrants) for p in some)
+    assert len({ask.names for ask in asks}) == len(asks) == len(ATTACKS) * sum(len(p.entrants) for p in some)
     assert [ask.attack.partition(":")[0] for ask in asks[:4]] == ["square", "adaptive"] * 2
     assert [ask.defence for ask in asks[:4:2]] == [defences.BARE, "anti_adversary"]
     assert {ask.threat for ask in asks if ask.attack == "square"} == {

@@ -95,9 +95,10 @@ def stored_runs(folder: Path) -> Iterator[tuple[Identity, Certified]]:
 
 def _setting(identity: Identity, folder: Path) -> Setting:
     try:
-        values = {name: identity[name] for name in ("std", "n0", "n", "alpha", "seed")}
-        return Setting(**{k: number(v) if isinstance(v, str) else v for k, v in values.items()})
-    except (AntiadvError, LookupError, TypeError) as error:
+        std, alpha = (number(str(identity[name])) for name in ("std", "alpha"))
+        n0, n, seed = (int(identity[name]) for name in ("n0", "n", "seed"))
+        return Setting(std, n0, n, alpha, seed)
+    except (AntiadvError, LookupError, TypeError, ValueError) as error:
         raise StoreMismatch(f"{folder} has no setting ({first_line(error)}). Delete it and run again.") from None
 
 

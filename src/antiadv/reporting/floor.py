@@ -47,8 +47,8 @@ def _panel(run: Run, rows: Sequence[Row]) -> Panel:
     made, identity = run.certified, run.identity
     most = made.setting.largest_radius
     curve = made.curve([most * i / (POINTS - 1) for i in range(POINTS)])
-    shares = ([100 * getattr(p, name) for p in curve] for name in ("certified", "low", "high"))
-    floor = Series(f"certified, n = {len(made.records)}", tuple(p.radius for p in curve), *map(tuple, shares))
+    share, low, high = (tuple(100 * getattr(p, name) for p in curve) for name in ("certified", "low", "high"))
+    floor = Series(f"certified, n = {len(made.records)}", tuple(p.radius for p in curve), share, low, high)
     title = f"{identity['model']}, std {show_number(made.setting.std)}"
     return Panel(title, "L2 radius", ACCURACY, (floor, *_ceilings(run, rows)))
 

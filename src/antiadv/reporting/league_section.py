@@ -25,8 +25,8 @@ def league_section(store: Store) -> Section:
 
 
 def _shown(made: League) -> Shown:
-    names = {"name": slug(made), "title": f"League: {made.network}"}
-    table = dataclasses.replace(made.table, **names, sentences=tuple(made.notes))
+    title = f"League: {made.network}"
+    table = dataclasses.replace(made.table, name=slug(made), title=title, sentences=tuple(made.notes))
     return Shown(table, f"antiadv league --model {made.network}", tuple(_keys(made)))
 
 

@@ -28,8 +28,10 @@ from antiadv.reporting.select import rank
 
 TRAFFIC = "traffic.json"
 NES = "scores, NES"
-ATTACKS = {**COLUMNS, NES: "nes"}
-LONGER = {ADAPTIVE: ("adaptive",)}  # other cells that a column may show, if most entrants have them
+ATTACKS: dict[str, str] = {**COLUMNS, NES: "nes"}
+LONGER: dict[str, tuple[str, ...]] = {
+    ADAPTIVE: ("adaptive",)
+}  # other cells that a column may show, if most entrants have them
 
 Facts = Mapping[str, Any]
 Kept = dict[tuple[str, str], list[Read]]  # by the full texts of defence and attack
@@ -117,7 +119,7 @@ def _setting(kept: Kept, column: str, specs: Sequence[str]) -> tuple[str, Threat
 
 def _text(attack: str, column: str) -> str:
     """The shortest text of an attack whose full text is known."""
-    texts = (ATTACKS[column], *LONGER.get(column, ()))
+    texts: tuple[str, ...] = (ATTACKS[column], *LONGER.get(column, ()))
     return next(text for text in texts if attacks.full_text(attacks.parse(text)) == attack)
 
 
