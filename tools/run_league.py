@@ -8,7 +8,8 @@
     attacks    Square, the adaptive attack, RayS, APGD and NES: each bare and behind each defence   one cell each
 
 Clean traffic is measured by one process while the others wait, so that nothing disturbs the times. Precision is chosen
-by the rule of `--precision auto`. A standard network has a radius of 0.031, a robust one of 8/255. The script needs
+by the rule of `--precision auto`. Cells that are complete in `--beside`, the store of docs/gate.md, are not run again.
+The budget is that of these cells. A standard network has a radius of 0.031, a robust one of 8/255. The script needs
 none of the packages of the command line.
 """
 
@@ -19,7 +20,6 @@ import contextlib
 import dataclasses
 import fcntl
 import hashlib
-import json
 import sys
 import tempfile
 import time
@@ -32,27 +32,25 @@ import torch
 from antiadv import defences
 from antiadv.core.errors import AntiadvError
 from antiadv.engine.meter import revision, versions
-from antiadv.evaluation import Resources, Store
+from antiadv.evaluation import Cell, Resources, Store
 from antiadv.paper.cost import cost
 from antiadv.paper.missing_cells import as_stored, resolve
 from antiadv.paper.networks import Network, Source, of_method
 from antiadv.paper.settings import EPS, EPS_BLACK_BOX
 from antiadv.paper.table_layout import CellRequest
-from antiadv.reporting.league_entrants import ADAPTIVE, COLUMNS, GRADIENTS, LABELS, QUERIES, SCORES, Kind, entrants
+from antiadv.reporting.league_entrants import ADAPTIVE, GRADIENTS, LABELS, SCORES, Kind, entrants
+from antiadv.reporting.league_stored import ATTACKS, NES, TRAFFIC, read_traffic
 from antiadv.reporting.league_traffic import measure
 from benchmarks.files import put
 from tools.run_paper import run_all
 
-TRAFFIC = "traffic.json"
-NES = "scores, NES"
-ATTACKS = {**COLUMNS, NES: "nes"}
 LIMITED = (SCORES, LABELS, NES)
 ORDER = ((SCORES, ADAPTIVE), (LABELS,), (GRADIENTS,), (NES,))
 FIRST = (  # entrants whose cells are run before those of the others
     *("bare", "layer", "gated layer", "mirrored scores", "small noise", "score noise", "scaled scores"),
     "rounded scores",
 )
-SAMPLES, CLEAN = 500, 1000
+SAMPLES, CLEAN, QUERIES = 500, 1000, 2000
 
 Facts = Mapping[str, Any]
 
@@ -65,9 +63,11 @@ class Plan:
     kind: Kind
     radius: str
 
+    only: tuple[str, ...] = ()  # names of entrants; all, if there are none
+
     @property
     def entrants(self) -> dict[str, str]:
-        return entrants(self.kind)
+        return {name: text for name, text in entrants(self.kind).items() if not self.only or name in self.only}
 
     def threat(self, column: str, queries: int = QUERIES) -> str:
         return f"{self.radius},queries={queries}" if column in LIMITED else self.radius
@@ -83,8 +83,8 @@ def plans(source: Source | None = None) -> list[Plan]:
 def requests(some: Sequence[Plan], samples: int = SAMPLES, queries: int = QUERIES) -> list[CellRequest]:
     """Each cell once: the first entrants before the others, and within them the columns in their order."""
     asks = []
-    for first in (True, False):
-        for group in ORDER:
+    for group in ORDER:
+        for first in (True, False):
             for plan in some:
                 for name, text in plan.entrants.items():
                     if (name in FIRST) == first:
@@ -97,12 +97,6 @@ def requests(some: Sequence[Plan], samples: int = SAMPLES, queries: int = QUERIE
 # ---------------------------------------------------------------- clean traffic
 
 
-def read_traffic(path: Path) -> dict[str, Facts]:
-    """What is stored, by network; nothing before the first measurement."""
-    found: dict[str, Facts] = json.loads(path.read_text()) if path.exists() else {}
-    return found
-
-
 @contextlib.contextmanager
 def waiting(path: Path) -> Iterator[None]:
     """Hold the lock of this file; others wait until it is free."""
@@ -113,42 +107,47 @@ def waiting(path: Path) -> Iterator[None]:
 
 
 def measure_traffic(some: Sequence[Plan], path: Path, samples: int, resources: Resources) -> None:
-    """Store what each entrant costs and changes on clean images. What is stored is not measured again."""
+    """Store what each entrant costs and changes on clean images, one after the other. What is stored stays."""
     found = read_traffic(path)
-    for plan in some:
+    for plan in some if samples else ():
         if plan.network.absent:
             print(f"missing: {plan.network.absent}", flush=True)
             continue
-        images, began, name = resources.data(plan.network.data), time.monotonic(), plan.network.name
+        images, name = resources.data(plan.network.data), plan.network.name
         ids = range(min(samples, len(images)))
         asked: Facts = {
             "weights": resources.weights(plan.network.model),
             "images": images.digest,
             "samples": len(ids),
-            "defences": {entrant: defences.full_text(text) for entrant, text in plan.entrants.items()},
+            "settings": plan.kind,
         }
-        if asked.items() <= found.get(name, {}).items():
-            continue
+        kept = found.get(name, {})
+        if not asked.items() <= kept.items():
+            kept = {**asked, "defences": {}, "found": {}, "refused": {}}
         x, y = images.images(ids).to(resources.device), images.labels(ids).to(resources.device)
-        seen, refused = _traffic(plan, resources, x, y, ids)
-        how = {"device": resources.device.type, "versions": versions(), "revision": revision()}
-        found[name] = {**asked, "found": seen, "refused": refused, **how}
-        put(found, path)
-        means = ", ".join(f"{entrant} {facts['passes']:.2f}" for entrant, facts in seen.items())
-        print(f"clean traffic of {name}: passes {means}; {time.monotonic() - began:.0f} s", flush=True)
+        for entrant, text in plan.entrants.items():
+            full = defences.full_text(text)
+            if kept["defences"].get(entrant) == full:
+                continue
+            found[name] = kept = _with_traffic(kept, entrant, text, plan, resources, x, y, ids)
+            kept["defences"][entrant] = full
+            put(found, path)
 
 
-def _traffic(
-    plan: Plan, resources: Resources, x: torch.Tensor, y: torch.Tensor, ids: range
-) -> tuple[dict[str, Facts], dict[str, str]]:
-    """Traffic by entrant, and why a network refuses others."""
-    net, seen, refused = resources.model(plan.network.model), dict[str, Facts](), dict[str, str]()
-    for entrant, text in plan.entrants.items():
-        try:
-            seen[entrant] = measure(net, defences.wrap(text, net), x, y, ids).json()
-        except AntiadvError as error:
-            refused[entrant] = str(error)
-    return seen, refused
+def _with_traffic(
+    kept: Facts, entrant: str, text: str, plan: Plan, resources: Resources, x: torch.Tensor, y: torch.Tensor, ids: range
+) -> dict[str, Any]:
+    """What is stored of a network, with one more entrant, or with the reason why the network refuses it."""
+    net, began, name = resources.model(plan.network.model), time.monotonic(), plan.network.name
+    seen, refused = dict(kept["found"]), dict(kept["refused"])
+    try:
+        facts = seen[entrant] = measure(net, defences.wrap(text, net), x, y, ids).json()
+        said = f"{facts['passes']:.2f} passes, {facts['time']:.2f} times the time"
+    except AntiadvError as error:
+        said = refused[entrant] = str(error)
+    print(f"clean traffic of {name}, {entrant}: {said}; {time.monotonic() - began:.0f} s", flush=True)
+    how = {"device": resources.device.type, "versions": versions(), "revision": revision()}
+    return {**kept, "found": seen, "refused": refused, **how}
 
 
 # ---------------------------------------------------------------- the command
@@ -159,6 +158,7 @@ def main() -> int:
     end = time.monotonic() + 60 * a.minutes
     resources, store = Resources(a.device), Store(a.store)
     some = [plan for plan in plans(Source(directory=a.data)) if a.network in plan.network.name]
+    some = [dataclasses.replace(plan, only=tuple(a.entrants.split(","))) for plan in some] if a.entrants else some
     path = Path(a.store, TRAFFIC)
     try:
         with waiting(path):
@@ -176,7 +176,7 @@ def main() -> int:
         cells, missing = resolve([ask], resources=resources)
         for m in missing:
             print(f"missing: {ask}: {m.why}", flush=True)
-        todo += [(ask, as_stored(cell, store)) for cell in cells]
+        todo += [(ask, as_stored(cell, store)) for cell in cells if not complete(cell, Store(a.beside))]
     if a.list:
         for ask, cell in todo:
             print(f"{len(store.done(cell)):5d}/{ask.samples} {cost(ask):9.0f} {cell.precision:8} {ask}")
@@ -184,14 +184,20 @@ def main() -> int:
     return run_all(todo, store, resources, end, a)
 
 
+def complete(cell: Cell, store: Store) -> bool:
+    return set(cell.samples) <= store.done(as_stored(cell, store))
+
+
 def arguments() -> argparse.Namespace:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--store", default="results/league")
+    p.add_argument("--beside", default="results/gate", help="a store whose complete cells are not run again")
     p.add_argument("--minutes", type=float, default=8.0, help="from the start of this process")
     p.add_argument("--samples", type=int, default=SAMPLES, help="samples of every cell")
-    p.add_argument("--clean", type=int, default=CLEAN, help="images of the clean traffic")
+    p.add_argument("--clean", type=int, default=CLEAN, help="images of the clean traffic; 0: do not measure it")
     p.add_argument("--queries", type=int, default=QUERIES, help="budget of the black-box attacks")
     p.add_argument("--network", default="", help="networks whose name holds this")
+    p.add_argument("--entrants", default="", help="names of entrants with commas between; all of them by default")
     p.add_argument("--only", action="append", default=[], help="cells whose text holds this; may be repeated")
     p.add_argument("--data", help="the folder of imported data sets")
     p.add_argument("--device")

@@ -148,6 +148,32 @@ def test_searches_stall_and_transfer_undoes_the_defence() -> None:
     assert standing("stateful", "adaptive:steps=20") == 0
 
 
+@pytest.mark.parametrize(
+    ("attack", "reach", "queries"), [("square:steps=300", 1.5, 300), ("hop_skip_jump:steps=4,probes=40", 5.0, 400)]
+)
+def test_an_attacker_who_looks_at_refusals_gets_past_the_memory(attack: str, reach: float, queries: int) -> None:
+    toy = halfspace(math.inf, n=12, shape=(3, 8, 8))
+    ball, g = antiadv.Linf(reach * toy.distance), wrap("stateful", toy.model)
+
+    def standing(text: str) -> float:
+        return antiadv.attack(g, toy.x, toy.y, text, ball, queries=queries).robust_accuracy
+
+    plain, avoiding = standing(attack), standing(f"{attack},avoid=true")
+    assert plain >= 0.5
+    assert avoiding <= plain - 0.25
+
+
+def test_without_a_memory_nothing_is_refused() -> None:
+    toy = halfspace(math.inf, n=12, shape=(3, 8, 8))
+    ball = antiadv.Linf(1.5 * toy.distance)
+    for attack in ("square:steps=100", "hop_skip_jump:steps=2,probes=20"):
+        made = [
+            antiadv.attack(toy.model, toy.x, toy.y, f"{attack},avoid={avoid}", ball, queries=150)
+            for avoid in ("false", "true")
+        ]
+        assert made[1].robust_accuracy <= made[0].robust_accuracy + 0.2
+
+
 def test_what_cannot_be_asked_for() -> None:
     for options in ({"window": 0}, {"stride": True}, {"share": 0}, {"share": 1.5}, {"window": 2.0}):
         with pytest.raises(antiadv.errors.BadInput):

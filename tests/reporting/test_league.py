@@ -33,6 +33,7 @@ from antiadv.reporting.league_entrants import (
     kind_of,
     named,
 )
+from antiadv.reporting.league_stored import TRAFFIC, leagues
 from antiadv.reporting.league_table import HIDES, KEEPS, NONE, League, Line
 from antiadv.reporting.league_traffic import Traffic, measure
 from tests.engine.probes import record
@@ -118,7 +119,7 @@ def test_traffic_is_metered_alone_and_compared_with_the_bare_network() -> None:
     noisy = defences.wrap("score_noise", net)
     first, again = (measure(net, noisy, x, y, range(150)) for _ in range(2))
     assert dataclasses.replace(first, time=0) == dataclasses.replace(again, time=0), "the draws are fixed"
-    assert 0 < first.shift < 1
+    assert 0 < (first.shift or 0) < 1
     assert first.passes == 1
 
 
@@ -189,7 +190,8 @@ def test_cards_have_the_fields_of_the_board_as_texts(tmp_path: Path) -> None:
     assert (told["autoattack_acc"], told["clean_acc"]) == ("30.00", "90.00")
     assert (told["unreliable"], card(made, bare, "cifar10", "8/255")["unreliable"]) == ("true", "false")
     paths = write(made, tmp_path, "cifar10", "8/255")
-    assert [path.name for path in paths] == ["league.json", "net-bare.json", "net-layer.json"]
+    assert [path.name for path in paths][:3] == ["league.json", "net-bare.json", "net-layer.json"]
+    assert {path.suffix for path in paths[3:]} == {".svg"}
     assert json.loads(paths[2].read_text()) == told
     assert json.loads(paths[0].read_text())["deploy"] == "anti_adversary"
 
@@ -205,12 +207,45 @@ def test_a_league_runs_continues_and_says_who_is_left_out(capsys: pytest.Capture
     assert [made["name"] for made in said["lines"]] == ["bare", "rounded_scores"]
     assert "noise layers" in said["left_out"]["self_ensemble"]
     assert {made[c]["robust"]["n"] for made in said["lines"] for c in said["columns"]} == {4}
-    assert len(said["files"]) == 3
+    assert [Path(path).suffix for path in said["files"]] == [".json"] * 3 + [".svg"] * 4
     stored = {path: path.read_bytes() for path in (tmp_path / "s").rglob("*.json.xz")}
     assert main([*words, "--samples", "0:6"]) == 0
     out = capsys.readouterr().out
     assert "At most 6 samples" in out
     assert all(path.read_bytes() == content for path, content in stored.items()), "nothing is run again"
+
+
+def test_a_report_of_the_store_shows_the_league_and_the_certified_floor(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    store, same = tmp_path / "s", ["--model", MODEL, "--device", "cpu", "--samples", "0:3"]
+    league(MODEL, store=store, samples="0:3", queries=5, only=["rounded_scores"], resources=Resources("cpu"))
+    assert main(["certify", *same, "--std", "0.12", "--n", "50", "--n0", "5", "--store", str(store / "certify")]) == 0
+    words = ["--defence", "smoothing:std=0.12,samples=2", "--attack", "apgd:steps=2", "--threat", "l2:0.05"]
+    assert main(["evaluate", *same, *words, "--store", str(store)]) == 0
+    (made,) = leagues(Store(store))
+    assert [entrant.name for entrant in made.lines] == ["bare", "rounded_scores"]
+    assert set(made.columns) == {SCORES, LABELS, GRADIENTS, ADAPTIVE}
+    capsys.readouterr()
+    assert main(["report", "--store", str(store), "--out", str(tmp_path / "out"), "--json"]) == 0
+    said = json.loads((tmp_path / "out" / "report.json").read_text())
+    figures = {figure["title"]: figure for figure in said["figures"].values()}
+    assert any("Cost and robustness" in title for title in figures)
+    floor, ceiling = figures["Certified floor and attacked ceiling"]["panels"][0]["series"]
+    assert floor["label"] == "certified, n = 3"
+    assert ceiling["x"] == [0.05]
+    assert list((tmp_path / "out" / "tables").glob("league-*.csv"))
+    run = next((store / "certify").glob("*/run.json"))
+    run.write_text(run.read_text().replace("0.12", "0.25"))
+    assert main(["report", "--store", str(store), "--out", str(tmp_path / "again")]) != 0
+    assert "describes no run" in capsys.readouterr().err
+
+
+def test_clean_traffic_that_is_not_clean_traffic_is_refused(tmp_path: Path) -> None:
+    for content in ("[]", "{", '{"net": {"found": {"bare": {"n": 1}}, "weights": "", "defences": {}}}'):
+        (tmp_path / TRAFFIC).write_text(content)
+        with pytest.raises(BadInput, match="holds no clean traffic"):
+            leagues(Store(tmp_path))
 
 
 def test_when_the_time_is_over_the_column_of_scores_is_there(tmp_path: Path) -> None:

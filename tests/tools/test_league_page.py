@@ -15,6 +15,7 @@ from antiadv.evaluation import Resources, Store
 from antiadv.evaluation.cell import Cell
 from antiadv.paper.missing_cells import resolve
 from antiadv.reporting.league_entrants import ADAPTIVE, SCORES
+from antiadv.reporting.league_stored import ATTACKS, TRAFFIC
 from tests.engine.probes import RECEIPT, record
 from tools import run_league
 from tools.docs import league
@@ -43,19 +44,20 @@ def written(root: Path, fell: Callable[[Cell], int]) -> None:
         for name in plan.entrants
         for passes in [5.0 if "layer" in name else 1.0]
     }
-    told = {"compact:trades": {"weights": cells[0].weights, "found": seen}}
-    (folder / run_league.TRAFFIC).write_text(json.dumps(told))
+    known = {name: defences.full_text(text) for name, text in plan.entrants.items()}
+    told = {"compact:trades": {"weights": cells[0].weights, "found": seen, "defences": known}}
+    (folder / TRAFFIC).write_text(json.dumps(told))
 
 
 def test_every_cell_is_asked_for_once_and_the_most_important_come_first() -> None:
     some = run_league.plans()
     asks = run_league.requests(some)
-    assert len({ask.names for ask in asks}) == len(asks) == len(run_league.ATTACKS) * sum(len(p.entrants) for p in some)
+    assert len({ask.names for ask in asks}) == len(asks) == len(ATTACKS) * sum(len(p.entrants) for p in some)
     assert [ask.attack.partition(":")[0] for ask in asks[:4]] == ["square", "adaptive"] * 2
     assert [ask.defence for ask in asks[:4:2]] == [defences.BARE, "anti_adversary"]
     assert {ask.threat for ask in asks if ask.attack == "square"} == {
-        "linf:8/255,queries=1000",
-        "linf:0.031,queries=1000",
+        "linf:8/255,queries=2000",
+        "linf:0.031,queries=2000",
     }
 
 
@@ -84,7 +86,34 @@ def test_the_page_recommends_and_says_where_the_layer_is_dominated(tmp_path: Pat
     assert place.settled
     assert f"scores: {place}" in " ".join(text.split())
     assert "hides only" in text
-    assert "square with 1000 queries" in text
+    assert "square with 2000 queries" in text
+    files = league.files(tmp_path)
+    cards = {name: json.loads(content) for name, content in files.items() if name.endswith(".json")}
+    assert len(cards) == len(made.lines)
+    assert cards["docs/league/compact-trades-layer.json"]["unreliable"] == "true"
+    drawn = [content for name, content in files.items() if name.endswith(".svg")]
+    assert len(drawn) == 1
+    assert all("mirrored scores" in content for content in drawn)
+    assert "not complete" in text, f"{N} images are fewer than planned"
+
+
+def test_cells_of_the_gate_are_shown_and_not_run_again(tmp_path: Path) -> None:
+    (plan, *_) = run_league.plans()
+    asks = [ask for ask in run_league.requests([plan], N) if ask.attack == "square"][:3]
+    cells, _ = resolve(asks, resources=Resources("cpu"))
+    for cell in cells:
+        Store(tmp_path / "results" / "gate").append(cell, [record(i) for i in range(N)], RECEIPT)
+    facts = {"n": N, "right": N, "right_bare": N, "changed": 0, "alone": 5.0}
+    rows = {"layer": plan.entrants["layer"], "gate 0.5": plan.entrants["gated layer"]}
+    told = {"weights": cells[0].weights, "defences": {row: defences.full_text(text) for row, text in rows.items()}}
+    path = tmp_path / "results" / "gate" / "traffic.json"
+    path.write_text(json.dumps({"compact:trades": {**told, "found": dict.fromkeys(rows, facts)}}))
+    (made,) = league.found(tmp_path / "results" / "league")
+    assert [line.name for line in made.lines] == ["bare", "layer", "gated layer"]
+    assert [line.passes for line in made.lines] == [1, 5, 5]
+    assert "was not run on mirrored scores" in " ".join(league.page(tmp_path).split())
+    assert all(run_league.complete(cell, Store(tmp_path / "results" / "gate")) for cell in cells)
+    assert not run_league.complete(cells[0], Store(tmp_path / "results" / "league"))
 
 
 @pytest.mark.slow

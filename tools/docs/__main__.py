@@ -8,13 +8,14 @@ from pathlib import Path
 
 import tools.docs
 from antiadv.core.errors import AntiadvError
+from tools.docs import league
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def stale_pages(root: Path) -> dict[str, str]:
     """Return the new text of every page whose file is missing or differs from what the facts say."""
-    texts = {name: make(root) for name, make in tools.docs.PAGES.items()}
+    texts = {name: make(root) for name, make in tools.docs.PAGES.items()} | league.files(root)
     return {
         name: text for name, text in texts.items() if not (root / name).exists() or (root / name).read_text() != text
     }
@@ -33,6 +34,7 @@ def main() -> int:
         print("\n".join(f"{name} is out of date. Run make docs." for name in stale) or "All pages are up to date.")
         return 1 if stale else 0
     for name, text in stale.items():
+        (ROOT / name).parent.mkdir(parents=True, exist_ok=True)
         (ROOT / name).write_text(text)
         print(f"wrote {name}")
     return 0

@@ -2,93 +2,166 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from antiadv import attacks, defences, models
+from antiadv import defences, models
 from antiadv.evaluation import Store
-from antiadv.reporting.league import described
-from antiadv.reporting.league_entrants import ENTRANTS
-from antiadv.reporting.league_table import League, Line, Read
-from antiadv.reporting.league_traffic import Traffic
+from antiadv.reporting.league_card import cards, pictures
+from antiadv.reporting.league_entrants import ENTRANTS, SCORES
+from antiadv.reporting.league_stored import TRAFFIC, Facts, cell_of, leagues, read_traffic, sizes
+from antiadv.reporting.league_table import League, points
 from antiadv.reporting.render.markdown import table_as_markdown
-from antiadv.reporting.select import rank
+from antiadv.reporting.wording import join
 from tools.docs.markdown import render, table, wrap
-from tools.run_league import ATTACKS, TRAFFIC, Plan, plans, read_traffic
+from tools.run_gate import read_traffic as gate_traffic
+from tools.run_league import SAMPLES, Plan, plans
 
 NOTHING = "**Nothing is stored yet.** Run the command at the end of this page, then `make docs`."
 LAYERS = ("layer", "gated layer")
-
-Found = dict[tuple[str, str], Read]  # by the full texts of defence and attack
+FILES = "docs/league"  # of the figures and the cards
 
 
 def page(root: Path) -> str:
-    leagues = found(root / "results" / "league")
+    made = found(root / "results" / "league")
     return render(
         "league",
-        deploy="\n\n".join(wrap(" ".join(made.sentences)) for made in leagues) or NOTHING,
-        layer="\n\n".join(wrap(where(made)) for made in leagues) or NOTHING,
-        tables="\n".join(section(made) for made in leagues) or NOTHING + "\n",
+        deploy="\n\n".join(wrap(" ".join(each.sentences)) for each in made) or NOTHING,
+        few=f"{wrap(few(made))}\n\n" if few(made) else "",
+        layer="\n\n".join(wrap(where(each)) for each in made) or NOTHING,
+        tables="\n".join(map(section, made)) or NOTHING + "\n",
         settings=table(settings()),
     )
 
 
+def files(root: Path) -> dict[str, str]:
+    """The figures, and a card for each line."""
+    texts: dict[str, str] = {}
+    for made in found(root / "results" / "league"):
+        cell = cell_of(made)
+        texts |= drawn(made) | cards(made, cell.data, str(cell.threat.ball))
+    return {f"{FILES}/{name}": text for name, text in texts.items()}
+
+
+def drawn(made: League) -> dict[str, str]:
+    """The figure of the score attack; `antiadv report` draws all columns."""
+    return dict(list(pictures(made).items())[:1]) if SCORES in made.columns else {}
+
+
 def found(folder: Path) -> list[League]:
-    """A league for each network of which the bare cell under some attack is stored."""
-    traffic, cells = read_traffic(folder / TRAFFIC), stored(folder)
+    """A league for each network whose weights are those of its card."""
     weights = {models.canonical(card.spec): card.weights for card in models.cards()}
-    made = []
+    gate = folder.with_name("gate")
+    others = [Store(each) for each in (gate, folder.parent) if each.is_dir()]
+    made = leagues(
+        Store(folder), *others, traffic=traffic(read_traffic(folder / TRAFFIC), gate_traffic(gate / TRAFFIC))
+    )
+    return [each for each in made if cell_of(each).weights == weights.get(each.network)]
+
+
+def traffic(own: Mapping[str, Facts], gate: Mapping[str, Facts]) -> dict[str, Facts]:
+    """The clean traffic of both, by network. What the league measured counts before what the gate's runs did."""
+    both: dict[str, Facts] = {}
     for plan in plans():
         name = plan.network.name
-        facts = traffic.get(name, {})
-        seen = facts.get("found", {}) if facts.get("weights") == weights.get(name) else {}
-        of_plan = league(
-            plan, {k: Traffic(**v) for k, v in seen.items()}, cells.get((name, weights.get(name) or ""), {})
-        )
-        if of_plan.bare.cells:
-            made.append(of_plan)
-    return made
+        mine, other = own.get(name, {}), _entrants(plan, gate.get(name, {}))
+        if not mine and not other:
+            continue
+        both[name] = {
+            "weights": mine.get("weights") or gate[name]["weights"],
+            "settings": plan.kind,
+            "found": {**other, **mine.get("found", {})},
+            "refused": mine.get("refused", {}),
+            "defences": {entrant: defences.full_text(text) for entrant, text in plan.entrants.items()},
+        }
+    return both
 
 
-def stored(folder: Path) -> dict[tuple[str, str], Found]:
-    """Cells with their records, by network and weights. Of several precisions the best counts."""
-    cells: dict[tuple[str, str], Found] = {}
-    store = Store(folder)
-    for cell in store.cells() if folder.is_dir() else []:
-        kept = cells.setdefault((models.canonical(cell.model), cell.weights), {})
-        key = defences.full_text(cell.defence), attacks.full_text(attacks.parse(cell.attack))
-        read = cell, store.read(cell)
-        if read[1] and (key not in kept or rank(*read) > rank(*kept[key])):
-            kept[key] = read
-    return cells
+def _entrants(plan: Plan, facts: Facts) -> dict[str, Facts]:
+    """What the runs of docs/gate.md measured of the bare network, the layer and the gated layer."""
+    found = {}
+    texts = {defences.full_text(text.partition("@")[0]): row for row, text in facts.get("defences", {}).items()}
+    for entrant, text in plan.entrants.items():
+        seen = facts["found"].get(texts.get(defences.full_text(text), "")) if facts else None
+        if seen is not None:
+            found[entrant] = _traffic(seen["n"], seen["right"], seen["changed"], seen["alone"])
+            found["bare"] = {**_traffic(seen["n"], seen["right_bare"], 0, 1.0), "time": 1.0, "shift": 0.0}
+    return found
 
 
-def league(plan: Plan, traffic: dict[str, Traffic], cells: Found) -> League:
-    texts = {column: attacks.full_text(attacks.parse(text)) for column, text in ATTACKS.items()}
+def _traffic(n: int, right: int, changed: int, passes: float) -> Facts:
+    return {"n": n, "right": right, "changed": changed, "passes": passes, "error": None, "shift": None, "time": None}
 
-    def line(name: str, spec: str) -> Line:
-        full = defences.full_text(spec)
-        kept = {c: cells[full, text] for c, text in texts.items() if (full, text) in cells}
-        return Line(name, spec, traffic.get(name), kept)
 
-    lines = [line(*item) for item in plan.entrants.items()]
-    shown = [made for made in lines if made.cells or made.spec == defences.BARE]
-    ran = {c: read[0] for made in reversed(shown) for c, read in made.cells.items()}
-    used = {c: described(cell.attack, cell.threat) for c in ATTACKS if (cell := ran.get(c)) is not None}
-    return League(plan.network.name, tuple(shown), used, settings=plan.kind)
+def few(made: Sequence[League]) -> str:
+    """A warning while entrants were not attacked, or with fewer images than planned."""
+    told = [f"On `{each.network}`, {said}" for each in made if (said := _missing(each))]
+    if not told:
+        return ""
+    return (
+        f"**The league is not complete.** {' '.join(told)} So read what follows as a comparison of the entrants in the "
+        "tables, and not as the league's answer. The command at the end of this page runs what is missing, on a GPU."
+    )
+
+
+def _missing(made: League) -> str:
+    plan = next(plan for plan in plans() if plan.network.name == made.network)
+    sizes_of = {line.name: len(line.cells[SCORES][1]) for line in made.lines if SCORES in line.cells}
+    none = [name for name in plan.entrants if name not in sizes_of]
+    some = [f"{name} on {n} images only" for name, n in sizes_of.items() if n < SAMPLES]
+    parts = [f"the score attack was not run on {join(none)}"] if none else []
+    parts += [f"it was run on {join(some)} (on a CPU)"] if some else []
+    return f"{' and '.join(parts)}." if parts else ""
+
+
+def _images(made: League) -> str:
+    least, most = sizes(made)
+    return f"{most}" if least == most else f"{least} to {most}"
+
+
+def short(root: Path) -> str:
+    """What the league says about the layer, for README.md: its gain, its cost and its place, gated or not."""
+    made = [each for each in found(root / "results" / "league") if SCORES in each.bare.cells]
+    if not made:
+        return f"{wrap('The league has nothing stored yet.')}\n"
+    attack = made[0].columns[SCORES]
+    told = [said for each in made if (said := _standing(each))]
+    lost = sorted({name for each in made for name in pending(each)}, key=list(ENTRANTS).index)
+    lost = [name for name in lost if name not in LAYERS]
+    left = f"Whether a rival dominates it is not settled: {join(lost)} were not run on as many images." if lost else ""
+    text = f"**Where it stands** ([the league](docs/league.md); {attack}). {' '.join(told)} {left}"
+    return f"{wrap(text)}\n"
+
+
+def _standing(made: League) -> str:
+    parts = []
+    for line in made.lines:
+        gain, place = made.gain(line, SCORES), made.place(line)
+        if line.name in LAYERS and gain is not None and place is not None:
+            n = len(line.cells[SCORES][1])
+            parts.append(f"the {line.name} gains {points(gain)} for {line.passes:g} passes (n = {n}), {place}")
+    return f"On `{made.network}` {'; '.join(parts)}." if parts else ""
+
+
+def pending(made: League) -> list[str]:
+    """The entrants without a score attack on as many images as planned."""
+    plan = next(plan for plan in plans() if plan.network.name == made.network)
+    enough = {line.name for line in made.lines if SCORES in line.cells and len(line.cells[SCORES][1]) >= SAMPLES}
+    return [name for name in plan.entrants if name not in enough]
 
 
 def section(made: League) -> str:
-    sizes = {len(records) for line in made.lines for _, records in line.cells.values()}
-    images = f"{min(sizes)}" if len(sizes) == 1 else f"{min(sizes)} to {max(sizes)}"
     clean = next((line.traffic.n for line in made.lines if line.traffic is not None), 0)
-    radius = next(str(cell.threat.ball) for cell, _ in made.bare.cells.values())
     about = (
-        f"Settings for {made.settings} networks, `{radius}`. Attacked: {images} images. Clean: {clean or 'no'} images."
+        f"Settings for {made.settings} networks, `{cell_of(made).threat.ball}`. Attacked: {_images(made)} images. "
+        f"Clean: {clean or 'no'} images."
     )
     fronts = [{"attacker": words, "front": front(made, c)} for c, words in made.columns.items()]
     parts = [f"### `{made.network}`\n", wrap(about) + "\n", table_as_markdown(made.table, trusted=True)]
-    return "\n".join([*parts, "The Pareto fronts of passes against robust accuracy, cheapest first:\n", table(fronts)])
+    shown = [f"![Robust accuracy against passes, {made.network}](league/{name})\n" for name in drawn(made)]
+    return "\n".join(
+        [*parts, "The Pareto fronts of passes against robust accuracy, cheapest first:\n", table(fronts), *shown]
+    )
 
 
 def front(made: League, column: str) -> str:

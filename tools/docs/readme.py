@@ -1,4 +1,4 @@
-"""The generated part of README.md: the headline table, between two marks in the file."""
+"""The generated parts of README.md, each between two marks: the headline table, and what the league settled."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from antiadv import paper
+from tools.docs import league
 from tools.docs.markdown import replace_part
 
 NETWORKS = (  # docs/reproduction.md has all networks
@@ -23,7 +24,9 @@ intervals, and with the paper's gain in round brackets. Searched in {precisions}
 
 def page(root: Path) -> str:
     """Return README.md with its generated part made anew."""
-    return replace_part(root / "README.md", "headline", short(paper.headline(root / "results")))
+    path = root / "README.md"
+    text = replace_part(path, "headline", short(paper.headline(root / "results")))
+    return replace_part(path, "league", league.short(root), text)
 
 
 def short(headline: str) -> str:

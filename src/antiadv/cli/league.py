@@ -32,7 +32,7 @@ def command(
     store: options.StoreFolder = Path("store/league"),
     device: options.Device = None,
     out: Annotated[
-        Path | None, typer.Option("--out", help="Also write league.json and a card for each line here.")
+        Path | None, typer.Option("--out", help="Also write league.json, a card for each line, and figures here.")
     ] = None,
     json: options.Json = False,
     debug: options.Debug = False,

@@ -80,11 +80,11 @@ def _write(store: Path, names: list[str], networks: str, out: Path, images: int,
     from antiadv.paper.sections import paper_section
     from antiadv.reporting import folder
     from antiadv.reporting.build import build_document
+    from antiadv.reporting.league_section import league_section
 
     opened = Store(store)
-    made = build_document(
-        opened, [paper_section(opened, names, Source(networks))], images, [load(text) for text in data]
-    )
+    sections = [league_section(opened), paper_section(opened, names, Source(networks))]
+    made = build_document(opened, sections, images, [load(text) for text in data])
     files = folder.write(made, out)
     if json:
         show.print_json({"store": str(store), "files": [str(path) for path in files], **made.json()})

@@ -10,6 +10,7 @@
     mark_rejected(z)          record images that the judge rejected; was_rejected(z) [N] asks for them
     left()                    [N]       queries left, per sample
     zeros()                   [N]       gradients so far that were exactly zero, per sample
+    repeated(z)               [len(z)]  which images of the last request were refused as repetitions
     randomised                whether equal images may get different answers
     hold(search)              make the images of a search readable if the model fails (`held.py`)
 
@@ -25,7 +26,8 @@ A randomised defence (`randomised`) gets new random numbers for every image. The
 many images were sent for it before, so they are the same in any batch, order and shard.
 
 A defence that remembers queries (`Defence.session`) has one memory for each sample, which lasts as long as the oracle
-and its parts. For a repeated query it replaces the scores, and the gradient is zero.
+and its parts. For a repeated query it replaces the scores, and the gradient is zero. The attacker learns which queries
+were repeated: a service that refuses says so, and who gets equal scores for other images sees it.
 """
 
 from __future__ import annotations
@@ -80,6 +82,7 @@ class Oracle:
         self._draws = Draws.of(0, torch.arange(len(ledger.queries))) if draws is None else draws
         self._confirmation = Confirmation(model, self._engine, ledger)  # one for all parts of an oracle
         self._session = model.session() if isinstance(model, Defence) else None  # one for all parts, too
+        self._repeated: Tensor | None = None  # of the last request
         self._attacked: Oracle | None = None  # on a model of the attacker: the oracle on the model under attack
         self.threat = threat
 
@@ -117,6 +120,11 @@ class Oracle:
     def zeros(self) -> Tensor:
         """How many gradients were exactly zero so far, per sample, on the host. Waits for the device."""
         return self._ledger.zeros.index_select(0, self._rows)
+
+    def repeated(self, z: Tensor) -> Tensor:
+        """Which of these images, those of the last request, were refused as repetitions."""
+        known = self._repeated is not None and len(self._repeated) == len(z)
+        return self._repeated if known and self._repeated is not None else z.new_zeros(len(z), dtype=torch.bool)
 
     @property
     def randomised(self) -> bool:
@@ -287,6 +295,7 @@ class Oracle:
         if self._session is None:
             return s, slope
         s, repeated = self._session.answer(self._rows.repeat_interleave(self._per_sample(z)), z, s)
+        self._repeated = repeated
         return s, slope.masked_fill(per_row(repeated, slope), 0)
 
     def _per_sample(self, z: Tensor) -> int:

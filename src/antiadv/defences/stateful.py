@@ -8,7 +8,8 @@
     answer        f(x); for a repeated query the answer to the earliest query that it repeats
 
 An attack that searches sends many images that hardly differ. It gets the same answer to all of them. Nothing is hidden
-from an attacker who has a copy of f: `transfer` undoes the defence.
+from an attacker who has a copy of f: `transfer` undoes the defence. Without a copy, an attacker can see which queries
+count as repeated, and make them so coarse that few do (`avoid` of `square` and `hop_skip_jump`).
 
 Each attacked sample is one client with a memory of its own, which starts empty. So samples and shards are independent.
 The memory belongs to an oracle (`session`), not to the model: a plain call has none, and returns f(x). The judge asks
@@ -59,7 +60,12 @@ class Stateful(Defence):
     [[False, False], [True, True]]
     """
 
-    adaptive: ClassVar[tuple[str, ...]] = TRANSFERS
+    edition: ClassVar[int] = 2  # `adaptive` names more attacks
+    adaptive: ClassVar[tuple[str, ...]] = (
+        *TRANSFERS,
+        "square:steps=1000,avoid=true",
+        "hop_skip_jump:steps=10,avoid=true",
+    )
 
     def __init__(self, base: nn.Module, window: int = 20, stride: int = 1, share: float = 0.5) -> None:
         super().__init__(base)

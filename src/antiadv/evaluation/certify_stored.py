@@ -1,6 +1,7 @@
 """Certify the samples of a data set and store each certificate. Stopped and called again, it continues.
 
     certify_stored(resources, model=…, data=…, samples=…, setting=…, store=…)   →  Stored
+    stored_runs(folder)                                                         →  what is stored, and how it was made
 
 The key of a run covers the names and digests of network and images, and the setting. The samples are not part of it.
 Stored certificates are used only if the network still gives the answers that it gave then (`probe.py`).
@@ -18,14 +19,15 @@ from torch import nn
 
 from antiadv import data as datasets
 from antiadv import models
-from antiadv.core.errors import StoreMismatch, StoreUnwritable
-from antiadv.core.spec import show_number
+from antiadv.core.errors import AntiadvError, StoreMismatch, StoreUnwritable, first_line
+from antiadv.core.spec import number, show_number
 from antiadv.data.dataset import Dataset
 from antiadv.evaluation.cell import FORMAT, Identity, key_of
 from antiadv.evaluation.certify import Certificate, Certified, Setting, certificates, check_bare
 from antiadv.evaluation.probe import Asked
 from antiadv.evaluation.resources import Resources
-from antiadv.evaluation.store.certificates import MOST, read_certificates, write_certificates, write_run
+from antiadv.evaluation.store.certificates import MOST, read_certificates, read_run, write_certificates, write_run
+from antiadv.evaluation.store.files import list_folder
 from antiadv.evaluation.store.probe_file import read_probe, write_probe
 
 LOADED = 100  # images at a time
@@ -80,6 +82,24 @@ def certify_stored(
             "writable, or choose another folder with --store, and run again."
         ) from error
     return Stored(Certified(setting, [done[i] for i in samples]), folder)
+
+
+def stored_runs(folder: Path) -> Iterator[tuple[Identity, Certified]]:
+    """The runs in this folder: what can change their certificates, and the certificates by sample."""
+    for name in list_folder(folder) if folder.is_dir() else []:
+        identity = read_run(folder / name)
+        records = read_certificates(folder / name) if identity is not None else {}
+        if identity is not None and records:
+            yield identity, Certified(_setting(identity, folder / name), [records[i] for i in sorted(records)])
+
+
+def _setting(identity: Identity, folder: Path) -> Setting:
+    try:
+        std, alpha = (number(str(identity[name])) for name in ("std", "alpha"))
+        n0, n, seed = (int(identity[name]) for name in ("n0", "n", "seed"))
+        return Setting(std, n0, n, alpha, seed)
+    except (AntiadvError, LookupError, TypeError, ValueError) as error:
+        raise StoreMismatch(f"{folder} has no setting ({first_line(error)}). Delete it and run again.") from None
 
 
 def _certificates(

@@ -18,6 +18,7 @@ from antiadv.evaluation.store import Store
 from antiadv.reporting import gallery, report_of
 from antiadv.reporting.curves import by_access, by_cost, by_queries, by_radius
 from antiadv.reporting.document import Document, Section, raised
+from antiadv.reporting.floor import floors
 from antiadv.reporting.rows import NOT_ATTACKED, Row, rows
 from antiadv.reporting.samples import collected
 from antiadv.reporting.summary import by_defence, headline
@@ -43,6 +44,7 @@ def build_document(
     made = report_of(cells, of_store(facts.root))
     receipts = [facts.receipts(row.cell) for row in cells]
     figures = (*by_access(made.levels), *by_queries(cells), *by_radius(cells), *by_cost(cells))
+    figures = (*figures, *floors(facts, cells))
     return Document(
         title=TITLE if any(row.cell.defence.startswith(LAYER) for row in cells) else OTHER,
         facts=(("Store", str(facts.root)), *_facts(cells, receipts)),

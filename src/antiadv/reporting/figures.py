@@ -79,6 +79,7 @@ class Panel:
     log: bool = False
     ticks: tuple[tuple[float, str], ...] = ()
     zero: float | None = None  # a thin line at this value, where nothing is gained
+    words: tuple[tuple[float, float, str], ...] = ()  # to the right of these places
 
     @property
     def about(self) -> str:
@@ -137,7 +138,9 @@ def _without_codes(panel: Panel) -> Panel:
 
     series = tuple(replace(s, label=named(s.label)) for s in panel.series)
     ticks = tuple((x, named(text)) for x, text in panel.ticks)
-    return replace(panel, title=named(panel.title), series=series, names=tuple(map(named, panel.names)), ticks=ticks)
+    words = tuple((x, y, named(text)) for x, y, text in panel.words)
+    names = tuple(map(named, panel.names))
+    return replace(panel, title=named(panel.title), series=series, names=names, ticks=ticks, words=words)
 
 
 def svg(panel: Panel, name: str) -> str:
@@ -211,6 +214,8 @@ def _dress(axes: Axes, panel: Panel) -> None:
         axes.set_xlim(panel.ticks[0][0] - 0.3, panel.ticks[-1][0] + 0.3)
         if any(len(text) > 4 for _, text in panel.ticks):
             axes.tick_params(axis="x", rotation=45)
+    for x, y, text in panel.words:
+        axes.annotate(text, (x, y), (6, 0), textcoords="offset points", fontsize=7, va="center", color=INK)
     axes.grid(axis="both" if not panel.names else "x", color=INK, alpha=0.15, linewidth=0.6)
     if panel.zero is not None:
         (axes.axvline if panel.names else axes.axhline)(panel.zero, color=INK, alpha=0.6, linewidth=0.9)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from torch import nn
 
-from antiadv import models
+from antiadv import defences, models
 from antiadv.core.ball import Ball, Linf
 from antiadv.core.errors import AntiadvError, BadInput
 from antiadv.core.threat import Threat
@@ -28,7 +28,8 @@ from antiadv.evaluation import Cell, Resources, Store, evaluate, make_cell
 from antiadv.evaluation.cell import parse_samples
 from antiadv.evaluation.progress import Progress
 from antiadv.reporting.league_entrants import KINDS, QUERIES, SCORES, columns, entrants, kind_of, named
-from antiadv.reporting.league_table import League, Line
+from antiadv.reporting.league_stored import TRAFFIC, put_traffic
+from antiadv.reporting.league_table import League, Line, described
 from antiadv.reporting.league_traffic import Traffic, measure
 from antiadv.reporting.rounds import check_minutes, rounds
 
@@ -89,6 +90,19 @@ def league(
     cells = make_cells(make, specs, under)
     _run(cells, asked, end - time.monotonic(), facts, resources, batch, progress)
     made = collect(models.label(model), specs, under, cells, facts, traffic)
+    put_traffic(
+        facts.root / TRAFFIC,
+        models.canonical(model),
+        {
+            "weights": resources.weights(model),
+            "images": dataset.digest,
+            "samples": len(clean),
+            "settings": kind,
+            "defences": {name: defences.full_text(text) for name, text in specs.items()},
+            "found": {name: seen.json() for name, seen in traffic.items()},
+            "refused": left_out,
+        },
+    )
     return dataclasses.replace(made, left_out=left_out, settings=kind)
 
 
@@ -179,7 +193,3 @@ def collect(
 
     words = {c: described(attack, threat) for c, (attack, threat) in under.items()}
     return League(network, tuple(line(*item) for item in specs.items()), words)
-
-
-def described(attack: str, threat: Threat) -> str:
-    return attack if threat.queries is None else f"{attack} with {threat.queries} queries"

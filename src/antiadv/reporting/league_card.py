@@ -11,8 +11,11 @@ import re
 from pathlib import Path
 
 from antiadv import __version__
-from antiadv.core.files import write_json
+from antiadv.core.errors import MissingExtra
+from antiadv.core.files import atomic_write
+from antiadv.reporting.figures import alone, draw
 from antiadv.reporting.league_entrants import ADAPTIVE, SCORES
+from antiadv.reporting.league_figure import fronts
 from antiadv.reporting.league_table import HIDES, League, Line, points
 
 FIELDS = (
@@ -47,12 +50,29 @@ def _footnote(league: League, line: Line) -> str:
     return "; ".join([*told, *([label] if label else [])])
 
 
+def cards(league: League, data: str, eps: str) -> dict[str, str]:
+    """The text of each card, by the name of its file."""
+    names = {
+        line.name: re.sub(r"[^A-Za-z0-9]+", "-", f"{league.network}-{line.name}").strip("-") for line in league.lines
+    }
+    made = {names[line.name]: card(league, line, data, eps) for line in league.lines}
+    return {f"{name}.json": json.dumps(told, indent=1) + "\n" for name, told in made.items()}
+
+
 def write(league: League, folder: Path, data: str, eps: str) -> list[Path]:
-    """Write league.json and a card for each line. Returns the paths."""
-    paths = [folder / "league.json"]
-    write_json(paths[0], league.json())
-    for line in league.lines:
-        path = folder / f"{re.sub(r'[^A-Za-z0-9]+', '-', f'{league.network}-{line.name}').strip('-')}.json"
-        write_json(path, card(league, line, data, eps))
-        paths.append(path)
-    return paths
+    """Write league.json, a card for each line, and figures where matplotlib is installed. Returns the paths."""
+    texts = {"league.json": json.dumps(league.json(), indent=1) + "\n", **cards(league, data, eps), **pictures(league)}
+    for name, text in texts.items():
+        with atomic_write(folder / name) as part:
+            part.write_text(text)
+    return [folder / name for name in texts]
+
+
+def pictures(league: League) -> dict[str, str]:
+    """The figure of cost against robustness as SVG, a file for each column; none without matplotlib."""
+    figure = fronts(league)
+    try:
+        drawn = draw([figure] if figure is not None else [])
+    except MissingExtra:
+        return {}
+    return {f"{name}.svg": alone(element) for name, element in drawn.items()}

@@ -18,6 +18,7 @@ from typing import Any
 
 from antiadv import defences
 from antiadv.core.errors import BadInput
+from antiadv.core.threat import Threat
 from antiadv.evaluation.cell import Cell, Record
 from antiadv.reporting.league_entrants import ADAPTIVE, SCORES
 from antiadv.reporting.league_traffic import Traffic
@@ -172,7 +173,7 @@ class League:
             return self.bare
         strongest = max(able, key=lambda line: _value(line.robust(SCORES)))
         equal = [line for line in able if line is strongest or self._keeps_up(strongest, line)]
-        return min(equal, key=lambda line: (line.passes, line.traffic.shift if line.traffic else 0.0))
+        return min(equal, key=lambda line: (line.passes, (line.traffic.shift or 0.0) if line.traffic else 0.0))
 
     def _able(self, line: Line) -> bool:
         gain, loss = self.gain(line, SCORES), self.clean_loss(line)
@@ -198,7 +199,8 @@ class League:
         seen, loss = chosen.traffic, self.clean_loss(chosen)
         if robust is None or bare is None or gain is None or seen is None or loss is None:
             return ""  # it would not have been chosen
-        cost = f"{seen.passes:.2g} passes per clean image, {seen.time:.2g} times the time"
+        slower = "" if seen.time is None else f", {seen.time:.2g} times the time"
+        cost = f"{seen.passes:.2g} passes per clean image{slower}"
         return (
             f"On {self.network} deploy `{chosen.spec}`: under {attack} {100 * robust.value:.1f} % of the images stand "
             f"instead of {100 * bare.value:.1f} % ({points(gain)}). It costs {cost}, and {points(loss)} points of "
@@ -235,10 +237,10 @@ class League:
         if seen is not None:
             costs = [
                 str(seen.accuracy),
-                f"{seen.error:.3f}",
-                f"{seen.shift:.3f}",
+                NOTHING if seen.error is None else f"{seen.error:.3f}",
+                NOTHING if seen.shift is None else f"{seen.shift:.3f}",
                 f"{line.passes:g}",
-                f"{seen.time:.2g}",
+                NOTHING if seen.time is None else f"{seen.time:.2g}",
             ]
         return [
             line.name,
@@ -283,6 +285,10 @@ class League:
         place = {c: None if (p := self.place(line, c)) is None else str(p) for c in self.columns}
         rest = {"median_queries": plain(line.queries()), "certified": plain(line.certified), "label": self.label(line)}
         return {"name": line.name, "defence": line.spec, "clean": plain(line.traffic), **under, "place": place, **rest}
+
+
+def described(attack: str, threat: Threat) -> str:
+    return attack if threat.queries is None else f"{attack} with {threat.queries} queries"
 
 
 def points(d: Difference) -> str:

@@ -35,10 +35,10 @@ class Traffic:
     n: int
     right: int
     changed: int  # labels that differ from f's
-    error: float  # calibration error
-    shift: float
+    error: float | None  # calibration error; None where it was not measured, as the other two
+    shift: float | None
     passes: float
-    time: float
+    time: float | None
 
     @property
     def accuracy(self) -> Share:

@@ -5,6 +5,9 @@
     bisect             z ← the last fooling point on the way from z to x, by halving an interval           (3)
     the way to x       L2: z_a = x + a(z − x).  Linf: z_a = the nearest point to z with |z_a − x|_∞ ≤ a|z − x|_∞
 
+A query that was refused as a repetition (`refused`, of the last request) counts as not fooled. It ends an interval:
+its last fooling point is taken.
+
 Samples that no longer go on (`Closest.going`) are not asked about, and count as not fooled. So an attack may ask for
 all its samples and cannot exceed the budget.
 
@@ -30,6 +33,8 @@ HALVINGS = 30  # of an interval at most: beyond that float32 images do not chang
 class Nearest(Closest):
     """The closest fooling images, found by asking for labels."""
 
+    refused: Tensor  # of the last request, as `fooled`
+
     def ask(self, rows: Tensor, z: Tensor) -> Tensor:
         """(1): which of z fool, one for each row."""
         fooled = self.going(rows)
@@ -37,17 +42,24 @@ class Nearest(Closest):
         if len(on) < len(rows):
             rows, z = rows[on], z[on]
         far = self.ball.distance(taken(self.x, rows), z)
-        fools = self.checked(rows, z, self.oracle.fooled(self.oracle[rows].labels(z), self.y[rows]), far)
+        asked = self.oracle[rows]
+        fools = self.oracle.fooled(asked.labels(z), self.y[rows])
+        repeated = asked.repeated(z).to(fools.device)
+        fools = self.checked(rows, z, fools & ~repeated, far)
         self.keep(rows, z, fools, far)
         fooled[on] = fools
+        self.refused = torch.zeros_like(fooled).index_copy(0, on, repeated)
         return fooled
 
     def ask_many(self, rows: Tensor, z: Tensor, asked: Tensor) -> Tensor:
         """(1) for k candidates per row, z `[M·k, …]` row by row. Only those marked in `asked` `[M, k]` are sent."""
         each = rows.repeat_interleave(asked.shape[1])[asked.flatten()]  # as often as the row pays
-        s = self.oracle[each].labels(z if len(each) == len(z) else z[asked.flatten()])
-        fooled = torch.zeros_like(asked)
+        oracle, sent = self.oracle[each], z if len(each) == len(z) else z[asked.flatten()]
+        s = oracle.labels(sent)
+        fooled, self.refused = torch.zeros_like(asked), torch.zeros_like(asked)
+        self.refused[asked] = oracle.repeated(sent).to(asked.device)
         fooled[asked] = self.oracle.fooled(s, self.y[each])
+        fooled &= ~self.refused
         far = self.ball.distance(self.x[rows].repeat_interleave(asked.shape[1], 0), z).view_as(asked)
         closest, which = far.masked_fill(~fooled, math.inf).min(1)
         z = z.view(*asked.shape, *z.shape[1:])[torch.arange(len(rows), device=rows.device), which]
@@ -77,7 +89,7 @@ class Nearest(Closest):
             middle = (low[on] + high[on]) / 2
             fooled = self.ask(rows[on], self._between(x[on], z[on], middle, length[on]))
             high[on] = torch.where(fooled, middle, high[on])
-            low[on] = torch.where(fooled, low[on], middle)
+            low[on] = torch.where(fooled, low[on], torch.where(self.refused, high[on], middle))
         return torch.where(per_row(high == 1, z), z, self._between(x, z, high, length))
 
     def _between(self, x: Tensor, z: Tensor, a: Tensor, length: Tensor) -> Tensor:

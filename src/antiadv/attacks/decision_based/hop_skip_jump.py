@@ -9,6 +9,12 @@
     schedule   at step j = 1, 2, …   B = min(B₀√j, B_max);   δ = 0.1 at j = 1, then √d·θ·r (L2) or d·θ·r (Linf),
                r = the distance of z before it last went back;   θ = γ/d^1.5 (L2) or γ/d² (Linf)           (4)
 
+Against a memory of queries (OARS: Feng et al., CCS 2023), whether a query was refused as a repetition tells how far
+apart probes must be:
+
+    avoid      δ is doubled before a step until at most one of 5 probes is refused, up to 16 times; refused probes
+               do not count in (1); the way back (3) ends at the first refused query, also without `avoid`
+
 Notation:   B₀ → `probes`, B_max → `max_probes`, γ → `gamma`, θ → `theta`, δ → `delta`, ξ → `length`, r → `far`.
             u is Gaussian (L2) or uniform (Linf) before it is scaled to length 1, in L2 for both.
 Cost:       one query for x, 1 … `tries` for the start, then B a step and log₂ 1/θ to go back (on CIFAR 18 in L2, 20 in
@@ -17,7 +23,8 @@ Departures: every sample has its own random numbers, lengths and norms (foolbox 
             least 2⁻²⁰, below which float32 images do not differ (the authors' Linf rule gives 2⁻²⁴ on CIFAR), and at
             most 2⁻¹⁰, or small images would not come within 1 %; δ follows θ. A step that does not fool after 25
             halvings is not made; theirs has no end. The start goes back once, theirs twice. If noise does not fool,
-            coarser noise is tried too. The closest of all images is returned; the authors return the last.
+            coarser noise is tried too. `avoid` doubles δ where the authors halve an interval, and draws no probe again.
+            The closest of all images is returned; the authors return the last.
 """
 
 from __future__ import annotations
@@ -40,6 +47,7 @@ from antiadv.core.validation import at_least
 FIRST_DELTA = 0.1
 FINEST, COARSEST = 2.0**-20, 2.0**-10  # bounds on θ
 HALVINGS = 25  # of a step
+ASKED, DOUBLINGS, APART = 5, 16, 0x0A25  # of `avoid`: probes at a time, doublings, and a fold of the random numbers
 PROBES = 64  # computed at a time for a sample
 GPU_VALUES = 1 << 26  # most values held at a time over all samples: 256 MiB a copy
 CPU_VALUES = 1 << 20  # the same on a CPU: 4 MiB, which fits its cache
@@ -56,11 +64,13 @@ class HopSkipJump:
     max_probes: int = 10_000
     gamma: float = 1.0
     tries: int = 100
+    avoid: bool = False
 
     access: ClassVar[Access] = Access.LABELS
     norms: ClassVar[frozenset[float]] = frozenset({2, math.inf})
     minimal: ClassVar[bool] = True
     edition: ClassVar[int] = 1
+    later: ClassVar[tuple[str, ...]] = ("avoid",)
 
     def __post_init__(self) -> None:
         at_least(0, steps=self.steps, tries=self.tries, gamma=self.gamma)
@@ -77,7 +87,8 @@ class HopSkipJump:
         def noise(keys: Draws) -> Tensor:
             return (2 * keys.uniform(*shape) - 1 if linf else keys.normal(*shape)).to(x)
 
-        walk = Walk(self.steps, self.probes, self.max_probes, self.tries, self.gamma / (d**2 if linf else d**1.5))
+        theta = self.gamma / (d**2 if linf else d**1.5)
+        walk = Walk(self.steps, self.probes, self.max_probes, self.tries, theta, self.avoid)
         return walk(Nearest(oracle, x, y, ball), noise, draws)
 
 
@@ -90,6 +101,7 @@ class Walk:
     max_probes: int
     tries: int
     theta: float
+    avoid: bool = False
 
     def __call__(self, nearest: Nearest, noise: Noise, draws: Draws) -> Tensor:
         x, ball = nearest.x, nearest.ball
@@ -102,6 +114,8 @@ class Walk:
         z[rows] = nearest.bisect(rows, z[rows], theta)
         delta = torch.full_like(nearest.distance, FIRST_DELTA)
         for j in range(1, self.steps + 1):  # (4)
+            if self.avoid:
+                delta[rows] = apart(nearest, rows, z[rows], delta[rows], noise, draws[rows].fold(j).fold(APART))
             left = nearest.oracle[rows].left().to(rows.device) - back
             going = nearest.going(rows) & (left > 0)
             rows, left = rows[going], left[going]
@@ -117,6 +131,24 @@ class Walk:
             delta[rows[moved]] = spread * ball.distance(x[rows[moved]], w[moved])
             z[rows[moved]] = nearest.bisect(rows[moved], w[moved], theta)  # (3)
         return nearest.settled()
+
+
+def apart(nearest: Nearest, rows: Tensor, z: Tensor, delta: Tensor, noise: Noise, draws: Draws) -> Tensor:
+    """The first of δ, 2δ, 4δ, … at which at most one of a few probes is refused."""
+    delta = delta.clone()
+    narrow = torch.ones(len(rows), dtype=torch.bool, device=rows.device)
+    for t in range(DOUBLINGS + 1):
+        left = nearest.oracle[rows].left().to(rows.device)
+        on = (narrow & nearest.going(rows) & (left > 2 * ASKED)).nonzero().squeeze(1)
+        if not len(on):
+            break
+        u = L2(math.inf).steepest(noise(draws[on].fold(t).repeat(ASKED))).view(len(on), ASKED, *z.shape[1:])
+        w = (z[on, None] + per_row(delta[on].to(z), u) * u).clamp(0, 1)
+        asked = torch.ones(len(on), ASKED, dtype=torch.bool, device=rows.device)
+        nearest.ask_many(rows[on], w.flatten(0, 1), asked)
+        narrow[on] = nearest.refused.sum(1) > 1
+        delta[on] = torch.where(narrow[on], 2 * delta[on], delta[on])
+    return delta
 
 
 def estimate(
@@ -139,19 +171,21 @@ def _estimate(
 ) -> Tensor:
     keys = draws.repeat(probes).keys.view(len(rows), probes)
     signed, total = torch.zeros_like(z), torch.zeros_like(z)  # Σ φ·u and Σ u
-    sum_phi = delta.new_zeros(len(rows))
+    sum_phi, count = delta.new_zeros(len(rows)), delta.new_zeros(len(rows))
     for number in torch.arange(probes, device=rows.device).split(PROBES):
         asked = number < paid[:, None]
         u = L2(math.inf).steepest(noise(Draws(keys[:, number].flatten())))
         u = u.view(*asked.shape, *z.shape[1:])
         w = (z[:, None] + per_row(delta.to(z), u) * u).clamp(0, 1)
         fooled = nearest.ask_many(rows, w.flatten(0, 1), asked)
-        phi = (2 * fooled.to(delta) - 1) * asked
-        u = (w - z[:, None]) * asked.view(*asked.shape, *[1] * (z.ndim - 1))
+        known = asked & ~nearest.refused
+        phi = (2 * fooled.to(delta) - 1) * known
+        u = (w - z[:, None]) * known.view(*asked.shape, *[1] * (z.ndim - 1))
         signed += (u * phi.to(z).view(*asked.shape, *[1] * (z.ndim - 1))).sum(1)
         total += u.sum(1)
         sum_phi += phi.sum(1)
-    mean = sum_phi / paid
+        count += known.sum(1)
+    mean = sum_phi / count.clamp(min=1)
     g = signed - per_row(mean.to(z), z) * total
     return torch.where(per_row(mean.abs() == 1, z), per_row(mean.to(z), z) * total, g)
 

@@ -20,6 +20,9 @@ Against defences that change scores:
     accept     both (bi-Square, of the authors of `mirrored_scores`): once a proposal raised m by more than 3, accept z'
                if m rises, or falls by more than 3
                pendulum: after ten rejected proposals, change between lower m and higher m
+    avoid      against a memory of queries (OARS: Feng et al., CCS 2023): whether a query was refused
+               as a repetition tells how coarse a proposal must be. A proposal sets several squares. A refused one
+               doubles their number, up to 64, and is drawn anew
 
 Notation:   p → `p` (its first value), h → `side`, ε → `ball.eps`, dir and ^ → `_unit`.
 Cost:       one query for the start and one per proposal. Ends with the budget or after `steps` proposals. The authors'
@@ -28,7 +31,8 @@ Departures: each sample draws its own squares; the authors' code draws one place
             places can be drawn; their rounding leaves them out. On images that are not square a window's side is at
             most the shorter side, and the L2 start lays as many tiles as fit. `rescale` uses the budget of each
             sample. In an η of odd side the two mounds differ in norm; the authors make them equal. η turns by at most
-            2.2° (side 5).
+            2.2° (side 5). `avoid` doubles where the authors halve an interval before the search, and leaves the side
+            to the schedule.
 """
 
 from __future__ import annotations
@@ -36,6 +40,7 @@ from __future__ import annotations
 import bisect
 import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -55,9 +60,12 @@ HALVINGS = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
 HORIZON = 10_000  # the number of proposals the halvings were chosen for
 JUMP, PATIENCE = 3.0, 10  # of `accept`: in logits, and in proposals
 AHEAD = 64  # proposals planned at once; one by one, planning is more than half of a step's operations
+SQUARES, AGAIN = 64, 0x0A25  # of `avoid`: the most in a proposal, and a fold of the random numbers
 LINES = 1 << 21  # most rows and columns in them, unless one proposal has more: 16 MiB for each of ten tensors
 
 Plan = tuple[Tensor, ...]  # what a proposal needs besides x and z, one row per sample
+Planner = Callable[[Draws, Tensor, Ball, Tensor], Plan]
+Proposer = Callable[[Tensor, Tensor, Ball, Plan], Tensor]
 
 
 @dataclass(frozen=True)
@@ -69,12 +77,13 @@ class Square:
     rescale: bool = False
     loss: Literal["margin", "dlr"] = "margin"
     accept: Literal["lower", "both", "pendulum"] = "lower"
+    avoid: bool = False
 
     access: ClassVar[Access] = Access.SCORES
     norms: ClassVar[frozenset[float]] = frozenset({2, math.inf})
     minimal: ClassVar[bool] = False
     edition: ClassVar[int] = 1
-    later: ClassVar[tuple[str, ...]] = ("loss", "accept")
+    later: ClassVar[tuple[str, ...]] = ("loss", "accept", "avoid")
 
     def __post_init__(self) -> None:
         at_least(0, steps=self.steps)
@@ -92,6 +101,8 @@ class Square:
         live = Survivors(oracle, x, y, draws)
         rule = _Rule(self.loss, self.accept, live)
         z, plans, last = start(live.x, ball, live.draws), Plan(), 0
+        if self.avoid:
+            return self._avoiding(live, rule, z, ball, plan, propose)
         for t in range(self.steps + 1):
             if not len(live):
                 break
@@ -109,6 +120,38 @@ class Square:
                 z, plans = z[on], tuple(p[on] for p in plans)
                 rule.select(on)
         return live.images()
+
+    def _avoiding(
+        self, live: Survivors, rule: _Rule, z: Tensor, ball: Ball, plan: Planner, propose: Proposer
+    ) -> Tensor:
+        """The search that looks at which queries are refused. `squares` is the number in the next proposal."""
+        squares = torch.ones(len(live), dtype=torch.int64, device=z.device)
+        for t in range(self.steps + 1):
+            if not len(live):
+                break
+            s = live.oracle.scores(z)
+            refused = live.oracle.repeated(z).to(z.device)
+            fooled = rule.take(live, z, s) & ~refused
+            squares = torch.where(refused, (2 * squares).clamp(max=SQUARES), squares)
+            on = live.release(fooled.tolist())
+            squares = squares if on is None else squares[on]
+            if on is not None:
+                rule.select(on)
+            if len(live) and t < self.steps:
+                z = self._several(live, squares, t, ball, plan, propose)
+        return live.images()
+
+    def _several(
+        self, live: Survivors, squares: Tensor, t: int, ball: Ball, plan: Planner, propose: Proposer
+    ) -> Tensor:
+        """A proposal of so many squares for each sample."""
+        x, z, most = live.x, live.z, int(squares.max())
+        side = self.side(t, *x.shape[2:], odd=ball.p != math.inf)
+        sides = torch.full((len(x), most, 1, 1, 1), side, device=x.device)
+        plans = plan(live.draws.fold(AGAIN).fold(t).repeat(most), x, ball, sides)
+        for k in range(most):
+            z = torch.where(per_row(k < squares, z), propose(x, z, ball, tuple(p[:, k] for p in plans)), z)
+        return z
 
     def side(self, t: int, height: int, width: int, *, odd: bool = False) -> int:
         """The side of the square of proposal t; for L2 it is odd and at least 3."""

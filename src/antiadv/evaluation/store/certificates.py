@@ -20,7 +20,7 @@ from typing import Any
 
 from antiadv.core.bounds import WHOLE
 from antiadv.core.errors import StoreMismatch
-from antiadv.evaluation.cell import FORMAT, Identity
+from antiadv.evaluation.cell import FORMAT, Identity, key_of
 from antiadv.evaluation.certify import Certificate
 from antiadv.evaluation.store.files import describe, digest, json_line, list_folder, read_bytes, write_bytes
 
@@ -43,6 +43,20 @@ def write_run(folder: Path, identity: Identity, command: str | None) -> None:
         same = False
     if not same:
         raise StoreMismatch(f"{path} describes another run, or was edited. Move its folder away, and run again.")
+
+
+def read_run(folder: Path) -> Identity | None:
+    """Everything that can change the certificates of this folder; None if it describes no run."""
+    if RUN not in list_folder(folder):
+        return None
+    try:
+        content = json.loads(read_bytes(folder / RUN))
+        identity = content["identity"]
+        if content["key"] != folder.name or key_of(identity) != folder.name:
+            raise ValueError("it was edited, or belongs to another folder")
+        return {str(name): value for name, value in identity.items()}
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise StoreMismatch(f"{folder / RUN} describes no run ({describe(error)}). Delete its folder.") from None
 
 
 def read_certificates(folder: Path) -> dict[int, Certificate]:
