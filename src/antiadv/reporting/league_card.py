@@ -7,6 +7,7 @@ with `fast`, the project's stand-in for AutoAttack; the footnote says so.
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
