@@ -152,7 +152,7 @@ def test_weights_beside_an_onnx_file_are_in_its_digest(tmp_path: Path) -> None:
     path = tmp_path / "net.onnx"
     save_onnx(linear(), path)
     whole = onnx.load(str(path))
-    onnx.save(whole, str(path), save_as_external_data=True, location="weights.bin", size_threshold=32)
+    onnx.save(whole, str(path), save_as_external_data=True, location="weights.bin", size_threshold=128)
     (tmp_path / "other.bin").write_bytes(b"not named")
     before, scores = models.digest(models.load(f"onnx:{path}")), models.load(f"onnx:{path}")(X)
     (tmp_path / "other.bin").write_bytes(b"changed")

@@ -371,7 +371,7 @@ def test_an_attack_with_two_seeds_is_named_once() -> None:
 
 
 def test_every_flag_is_in_the_page_and_the_page_names_no_other() -> None:
-    assert set(re.findall(r"^## `(\w+)`$", PAGE.read_text(), re.MULTILINE)) == {*RULES, "narrow_range"}
+    assert set(re.findall(r"^## `(\w+)`$", PAGE.read_text(), re.MULTILINE)) == {*RULES, "narrow_range", "preflight"}
     for part in re.split(r"^## ", PAGE.read_text(), flags=re.MULTILINE)[1:]:
         assert all(f"**{heading}**" in part for heading in ("Raised if", "What it means", "What to do")), part[:40]
 
