@@ -125,22 +125,24 @@ def short(root: Path) -> str:
     if not made:
         return f"{wrap('The league has nothing stored yet.')}\n"
     attack = made[0].columns[SCORES]
-    told = [said for each in made if (said := _standing(each))]
-    lost = sorted({name for each in made for name in pending(each)}, key=list(ENTRANTS).index)
-    lost = [name for name in lost if name not in LAYERS]
-    left = f"Whether a rival dominates it is not settled: {join(lost)} were not run on as many images." if lost else ""
-    text = f"**Where it stands** ([the league](docs/league.md); {attack}). {' '.join(told)} {left}"
-    return f"{wrap(text)}\n"
+    rows = [{"network": f"`{each.network}`", **{name: _standing(each, name) for name in LAYERS}} for each in made]
+    lost = {name for each in made for name in pending(each)} - set(LAYERS)
+    left = f" Not run on as many images yet, so not compared: {join(sorted(lost, key=list(ENTRANTS).index))}."
+    about = (
+        f"**Against attackers who compare scores** ({attack}), the layer gains robust accuracy and costs passes. The "
+        "gated layer runs the steps only where the network is unsure. Which defence to deploy: "
+        f"[the league](docs/league.md).{left if lost else ''}"
+    )
+    return f"{wrap(about)}\n\n{table(rows)}"
 
 
-def _standing(made: League) -> str:
-    parts = []
-    for line in made.lines:
-        gain, place = made.gain(line, SCORES), made.place(line)
-        if line.name in LAYERS and gain is not None and place is not None:
-            n = len(line.cells[SCORES][1])
-            parts.append(f"the {line.name} gains {points(gain)} for {line.passes:g} passes (n = {n}), {place}")
-    return f"On `{made.network}` {'; '.join(parts)}." if parts else ""
+def _standing(made: League, name: str) -> str:
+    """The gain of an entrant and its cost, and the rival that is as strong and cheaper, if there is one."""
+    line = next((line for line in made.lines if line.name == name), None)
+    if line is None or (gain := made.gain(line, SCORES)) is None or (place := made.place(line)) is None:
+        return "–"
+    rival = "" if place.on_front or place.rival in LAYERS else f"; {place.rival} is as strong and cheaper"
+    return f"{points(gain)}, n = {len(line.cells[SCORES][1])}, {line.passes:.3g} passes{rival}"
 
 
 def pending(made: League) -> list[str]:
