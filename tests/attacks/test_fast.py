@@ -213,9 +213,10 @@ def test_its_edition_rises_with_that_of_a_part(monkeypatch: pytest.MonkeyPatch) 
     assert Fast().edition == before + 4
 
 
-@pytest.mark.slow
-def test_behind_the_layer_it_leaves_no_more_standing_than_autoattack() -> None:
-    net, x, y = (trades()[0], trades()[1][:3], trades()[2][:3])  # AutoAttack through the layer takes a minute an image
-    layer = wrap("anti_adversary", net)
-    left = [int((~antiadv.attack(layer, x, y, a, BALL).fooled).sum()) for a in ("fast", "autoattack")]
-    assert left[0] <= left[1] + 1
+def test_behind_the_layer_it_breaks_what_autoattack_breaks_at_once() -> None:
+    """APGD breaks these through the layer within a few steps. Its margin attacks and its probe alone leave them."""
+    net, images, ids = antiadv.models.load("compact:trades"), antiadv.data.load("cifar10"), [162, 457, 476]
+    layer, x, y = wrap("anti_adversary", net), images.images(ids), images.labels(ids)
+    assert antiadv.attack(layer, x, y, "apgd:steps=20", BALL).fooled.sum() >= 2, "on any CPU"
+    fast = antiadv.attack(layer, x, y, "fast", BALL, queries=400)
+    assert fast.fooled.sum() >= 2
