@@ -6,6 +6,7 @@ import os
 import signal
 import tempfile
 
+import pytest
 import torch
 
 torch.set_num_threads(1)
@@ -21,3 +22,12 @@ if EMULATED:
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     # a shell in the background has it ignored; then so would the programs whose Ctrl-C is tested
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Each case of `adaptive` is slow: it begins with the transfer of `fast`, which goes on to AutoAttack on toys."""
+    for item in items:
+        name = getattr(item, "callspec", None) and item.callspec.params.get("name")  # type: ignore[attr-defined]
+        if isinstance(name, str) and name.startswith("adaptive") and item.path.parent.name in ("contract", "attacks"):
+            item.add_marker(pytest.mark.slow)

@@ -75,6 +75,7 @@ def test_foolbox_breaks_what_can_be_broken_and_is_counted() -> None:
     assert all(record.gradients == 10 for record in found.records)
 
 
+@pytest.mark.slow
 def test_pyautoattack_agrees_with_ours_and_its_queries_are_those_that_reached_the_network() -> None:
     with torch.random.fork_rng():
         torch.random.manual_seed(0)
