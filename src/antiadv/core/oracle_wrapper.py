@@ -43,6 +43,9 @@ class OracleWrapper(Oracle):
     def zeros(self) -> Tensor:
         return self.inner.zeros()
 
+    def repeated(self, z: Tensor) -> Tensor:
+        return self.inner.repeated(z)
+
     @property
     def randomised(self) -> bool:
         return self.inner.randomised

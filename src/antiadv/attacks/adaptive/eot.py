@@ -38,6 +38,10 @@ class Averaged(OracleWrapper):
     def left(self) -> Tensor:
         return self.inner.left() // self.samples
 
+    def repeated(self, z: Tensor) -> Tensor:
+        refused: Tensor = self._by_sample(self.inner.repeated(self._repeat(z))).any(1)
+        return refused
+
     @property
     def randomised(self) -> bool:
         return False  # the attack takes the means for the answers of a deterministic classifier
