@@ -230,7 +230,7 @@ def test_a_randomised_defence_meets_the_mean_of_its_dice() -> None:
     assert "eot" in made.sentence.partition("knows the defence")[2]
 
 
-def test_bad_input_is_said_at_the_door() -> None:
+def test_bad_input_is_refused_before_the_run() -> None:
     net, x = small_net(), images(3)
     y = net(x).argmax(1)
     with pytest.raises(BadInput, match="Pass at least one"):

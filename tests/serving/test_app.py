@@ -18,9 +18,9 @@ from antiadv.core.errors import BadInput
 from antiadv.serving import logs
 from antiadv.serving.app import make_app
 from antiadv.serving.backend import Backend
-from antiadv.serving.door import Door
 from antiadv.serving.keys import Keys, digest
 from antiadv.serving.limits import Limits
+from antiadv.serving.request_handler import RequestHandler
 from antiadv.serving.source import Loaded
 from tests.serving.nets import (
     CLASSES,
@@ -40,27 +40,29 @@ KEYS = f"ann {digest('ann-key')} 5\nadmin {digest('admin-key')}"
 
 
 @asynccontextmanager
-async def client_of(door: Door) -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(make_app(door))
+async def client_of(handler: RequestHandler) -> AsyncIterator[httpx.AsyncClient]:
+    transport = httpx.ASGITransport(make_app(handler))
     async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
         yield client
 
 
-def with_client(door: Door, act: Callable[[httpx.AsyncClient], Awaitable[None]]) -> None:
+def with_client(handler: RequestHandler, act: Callable[[httpx.AsyncClient], Awaitable[None]]) -> None:
     async def run() -> None:
-        async with client_of(door) as client:
+        async with client_of(handler) as client:
             await act(client)
 
     try:
         asyncio.run(run())
     finally:
-        door.close()
+        handler.close()
 
 
-def door_of(engine: Backend, limits: Limits | None = None, keys: str = "", log: logs.Log = logs.silent) -> Door:
-    door = Door(limits, Keys.read(keys), log)
-    door.serve(door.start(Loaded([engine], "net", "1", ["a", "b", "c", "d", "e"])))
-    return door
+def handler_of(
+    engine: Backend, limits: Limits | None = None, keys: str = "", log: logs.Log = logs.silent
+) -> RequestHandler:
+    handler = RequestHandler(limits, Keys.read(keys), log)
+    handler.serve(handler.start(Loaded([engine], "net", "1", ["a", "b", "c", "d", "e"])))
+    return handler
 
 
 def metric(text: str, name: str) -> float:
@@ -83,11 +85,11 @@ def test_answers_are_those_of_the_network() -> None:
             binary_scores(raw.content, raw.headers["Inference-Header-Content-Length"]), expected, atol=1e-5
         )
 
-    with_client(door_of(backend()), act)
+    with_client(handler_of(backend()), act)
 
 
 def test_metadata_and_health() -> None:
-    door = door_of(backend())
+    handler = handler_of(backend())
 
     async def act(client: httpx.AsyncClient) -> None:
         assert (await client.get("/v2/health/live")).status_code == 200
@@ -106,16 +108,16 @@ def test_metadata_and_health() -> None:
         assert (await client.get(INFER)).status_code == 405
         assert (await client.post("/v2/models/other/infer", json=json_request(X))).status_code == 404
         assert (await client.post("/admin/reload")).status_code == 404
-        door.closing = True
+        handler.closing = True
         assert (await client.get("/v2/health/ready")).status_code == 503
         assert (await client.get("/v2/health/live")).status_code == 200
         assert (await client.post(INFER, json=json_request(X))).headers["Connection"] == "close"
 
-    with_client(door, act)
+    with_client(handler, act)
 
 
-def test_keys_and_budgets_at_the_door() -> None:
-    door = door_of(backend(), keys=KEYS)
+def test_keys_and_budgets_before_the_engine() -> None:
+    handler = handler_of(backend(), keys=KEYS)
     ann, admin = {"Authorization": "Bearer ann-key"}, {"X-API-Key": "admin-key"}
 
     async def act(client: httpx.AsyncClient) -> None:
@@ -136,8 +138,8 @@ def test_keys_and_budgets_at_the_door() -> None:
         assert metric(text, 'antiadv_queries_total{client="ann"}') == 5
         assert metric(text, 'antiadv_near_duplicates_total{client="ann"}') == 2
 
-    with_client(door, act)
-    assert door.keys.spent == {"ann": 5, "admin": 3}
+    with_client(handler, act)
+    assert handler.keys.spent == {"ann": 5, "admin": 3}
 
 
 def test_metrics_count_rows_batches_gated_rows_and_changed_labels() -> None:
@@ -157,7 +159,7 @@ def test_metrics_count_rows_batches_gated_rows_and_changed_labels() -> None:
         assert metric(text, 'antiadv_requests_total{status="400"}') == 1
         assert metric(text, "antiadv_queue_rows") == metric(text, "antiadv_body_bytes") == 0
 
-    with_client(door_of(engine), act)
+    with_client(handler_of(engine), act)
 
 
 def test_logs_are_one_json_object_per_line() -> None:
@@ -167,7 +169,7 @@ def test_logs_are_one_json_object_per_line() -> None:
         await client.post(INFER, json=json_request(X, id="two\nlines"))
         await client.post(INFER, content=b"{")
 
-    with_client(door_of(backend(), log=logs.to(stream)), act)
+    with_client(handler_of(backend(), log=logs.to(stream)), act)
     good, bad = map(json.loads, stream.getvalue().splitlines())
     assert (good["event"], good["status"], good["rows"], good["id"]) == ("request", 200, 3, "two\nlines")
     assert bad["status"] == 400
@@ -175,7 +177,7 @@ def test_logs_are_one_json_object_per_line() -> None:
 
 
 def test_bodies_are_limited_before_they_are_read() -> None:
-    door = door_of(backend(), Limits(body=1000, rows=4, bodies=2500))
+    handler = handler_of(backend(), Limits(body=1000, rows=4, bodies=2500))
     read = 0
 
     async def endless() -> AsyncIterator[bytes]:
@@ -192,12 +194,12 @@ def test_bodies_are_limited_before_they_are_read() -> None:
             answer = await client.post(INFER, content=endless(), headers={"Content-Length": length})
             assert answer.status_code == 400
 
-    with_client(door, act)
-    assert door.room.taken == 0
+    with_client(handler, act)
+    assert handler.room.taken == 0
 
 
 def test_bodies_of_all_requests_together_are_limited() -> None:
-    door = door_of(backend(), Limits(body=1000, bodies=1500))
+    handler = handler_of(backend(), Limits(body=1000, bodies=1500))
     gate = asyncio.Event()
 
     async def slow() -> AsyncIterator[bytes]:
@@ -206,7 +208,7 @@ def test_bodies_of_all_requests_together_are_limited() -> None:
 
     async def act(client: httpx.AsyncClient) -> None:
         first = asyncio.create_task(client.post(INFER, content=slow()))
-        while not door.room.taken:
+        while not handler.room.taken:
             await asyncio.sleep(0.001)
         second = await client.post(INFER, content=b"x" * 900)
         assert second.status_code == 503
@@ -214,13 +216,13 @@ def test_bodies_of_all_requests_together_are_limited() -> None:
         gate.set()
         assert (await first).status_code == 400
 
-    with_client(door, act)
-    assert door.room.taken == 0
+    with_client(handler, act)
+    assert handler.room.taken == 0
 
 
 def test_a_full_queue_answers_503_with_retry_after_and_recovers() -> None:
     engine = Stoppable()
-    door = door_of(engine, Limits(batch=3, rows=3, queue=3, wait=0), keys=KEYS)
+    handler = handler_of(engine, Limits(batch=3, rows=3, queue=3, wait=0), keys=KEYS)
     ann = {"X-API-Key": "ann-key"}
 
     async def act(client: httpx.AsyncClient) -> None:
@@ -229,22 +231,22 @@ def test_a_full_queue_answers_503_with_retry_after_and_recovers() -> None:
         first = asyncio.create_task(client.post(INFER, json=json_request(X[:1]), headers=ann))
         assert await asyncio.to_thread(engine.begun.wait, 60)
         second = asyncio.create_task(client.post(INFER, json=json_request(X), headers=ann))
-        while door.served.engine.queued < 3:
+        while handler.served.engine.queued < 3:
             await asyncio.sleep(0.001)
         full = await client.post(INFER, json=json_request(X[:1]), headers=ann)
         assert full.status_code == 503
         assert int(full.headers["Retry-After"]) > 0
-        assert door.keys.spent["ann"] == 4  # what is refused is not charged
+        assert handler.keys.spent["ann"] == 4  # what is refused is not charged
         engine.go.set()
         assert (await first).status_code == (await second).status_code == 200
         assert (await client.post(INFER, json=json_request(X[:1]), headers=ann)).status_code == 200
 
-    with_client(door, act)
+    with_client(handler, act)
 
 
 def test_time_outs() -> None:
     engine = Stoppable()
-    door = door_of(engine, Limits(read=0.05, answer=0.05))
+    handler = handler_of(engine, Limits(read=0.05, answer=0.05))
 
     async def stuck() -> AsyncIterator[bytes]:
         yield b"{"
@@ -256,7 +258,7 @@ def test_time_outs() -> None:
         assert (await client.post(INFER, json=json_request(X))).status_code == 504
         engine.go.set()
 
-    with_client(door, act)
+    with_client(handler, act)
 
 
 def test_a_failing_or_unsound_classifier_is_the_fault_of_the_server() -> None:
@@ -268,7 +270,7 @@ def test_a_failing_or_unsound_classifier_is_the_fault_of_the_server() -> None:
         engine.fails = False
         assert (await client.post(INFER, json=json_request(X))).status_code == 200
 
-    with_client(door_of(engine), act)
+    with_client(handler_of(engine), act)
 
 
 def test_reload_swaps_without_a_gap_and_keeps_the_old_one_if_it_fails() -> None:
@@ -282,8 +284,8 @@ def test_reload_swaps_without_a_gap_and_keeps_the_old_one_if_it_fails() -> None:
             case error:
                 raise error
 
-    door = Door(Limits(), Keys.read(KEYS), load=load)
-    door.serve(door.start(Loaded([old], "net", "1")))
+    handler = RequestHandler(Limits(), Keys.read(KEYS), load=load)
+    handler.serve(handler.start(Loaded([old], "net", "1")))
     admin = {"X-API-Key": "admin-key"}
 
     async def act(client: httpx.AsyncClient) -> None:
@@ -295,7 +297,7 @@ def test_reload_swaps_without_a_gap_and_keeps_the_old_one_if_it_fails() -> None:
         before = asyncio.create_task(client.post(INFER, json=json_request(X), headers=admin))
         assert await asyncio.to_thread(old.begun.wait, 60)
         reload = asyncio.create_task(client.post("/admin/reload", headers=admin))
-        while door.served.version == "1":
+        while handler.served.version == "1":
             await asyncio.sleep(0.001)
         after = (await client.post(INFER, json=json_request(X), headers=admin)).json()  # while the old one works
         assert after["model_version"] == "2"
@@ -305,7 +307,7 @@ def test_reload_swaps_without_a_gap_and_keeps_the_old_one_if_it_fails() -> None:
         assert (await before).json()["outputs"][0]["shape"] == [3, 2]
         assert (await reload).json() == {"model_name": "net", "model_version": "2"}
 
-    with_client(door, act)
+    with_client(handler, act)
 
 
 @pytest.mark.parametrize("wrong", [{"batch": 0}, {"wait": -1.0}, {"rows": 600}, {"answer": 0.0}, {"drain": 1e9}])

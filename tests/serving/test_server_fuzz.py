@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 
 from antiadv.serving.app import make_app
-from antiadv.serving.door import Door
 from antiadv.serving.limits import Limits
 from antiadv.serving.protocol import HEADER_LENGTH
+from antiadv.serving.request_handler import RequestHandler
 from antiadv.serving.source import Loaded
 from tests.serving.live import PATIENCE, serving
 from tests.serving.nets import SHAPE, Stoppable, binary_request, binary_scores, json_request, pictures, sums
@@ -156,10 +156,10 @@ def check(answer: httpx.Response, body: bytes, headers: dict[str, str]) -> None:
             assert np.allclose(np.reshape(output["data"], output["shape"]), sums(images), rtol=1e-4)
 
 
-async def fuzz(door: Door, requests: int) -> Counter[int]:
+async def fuzz(handler: RequestHandler, requests: int) -> Counter[int]:
     rng = random.Random(20)
     seen: Counter[int] = Counter()
-    transport = httpx.ASGITransport(make_app(door))  # an error inside the application is raised here
+    transport = httpx.ASGITransport(make_app(handler))  # an error inside the application is raised here
     async with httpx.AsyncClient(transport=transport, base_url="http://here", timeout=60) as client:
         for _ in range(requests):
             method, path, body, headers = fuzzed(rng)
@@ -175,13 +175,13 @@ async def fuzz(door: Door, requests: int) -> Counter[int]:
 
 
 def run(requests: int) -> Counter[int]:
-    door = Door(Limits(body=2**18, wait=0))
-    door.serve(door.start(Loaded([Stoppable()], "net")))
+    handler = RequestHandler(Limits(body=2**18, wait=0))
+    handler.serve(handler.start(Loaded([Stoppable()], "net")))
     try:
-        seen = asyncio.run(fuzz(door, requests))
-        assert (door.room.taken, door.served.engine.queued) == (0, 0)
+        seen = asyncio.run(fuzz(handler, requests))
+        assert (handler.room.taken, handler.served.engine.queued) == (0, 0)
     finally:
-        door.close()
+        handler.close()
     return seen
 
 

@@ -195,7 +195,7 @@ def test_classes_are_those_of_the_data() -> None:
             with_classes(said, 10)
 
 
-def test_settings_are_checked_at_the_door(tmp_path: Path) -> None:
+def test_settings_are_checked_before_training(tmp_path: Path) -> None:
     for settings in (Settings(0), Settings(1, batch=1), Settings(1, learning_rate=0.0), Settings(1, ema=1.0)):
         with pytest.raises(BadInput, match="found"):
             train(parse("standard"), TINY, "cifar10", tmp_path / "x.safetensors", settings, load=colours)

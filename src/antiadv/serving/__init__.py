@@ -8,7 +8,7 @@ bundle.py          a folder with a model file and its card, opened without runni
 source.py          what is served: a bundle, or a network and a defence by name
 protocol.py        the Open Inference Protocol v2: JSON and binary
 batcher.py         requests become batches, run by engine threads
-door.py            from a valid request to its answer: budget, queue, counting, reload
+request_handler.py from a valid request to its answer: budget, queue, counting, reload
 app.py             the HTTP application: paths, bodies, keys, errors
 serve.py           uvicorn and signals; on_ray.py: the same application on a Ray cluster
 playground/        a page on this machine on which one image is attacked live

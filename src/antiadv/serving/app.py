@@ -17,8 +17,8 @@ from typing import Any  # what a JSON answer holds
 from antiadv import __version__
 from antiadv.core.errors import MissingExtra
 from antiadv.serving import protocol
-from antiadv.serving.door import ADMIN, Door, Served
 from antiadv.serving.limits import Refused
+from antiadv.serving.request_handler import ADMIN, RequestHandler, Served
 
 try:
     from starlette.applications import Starlette
@@ -33,9 +33,9 @@ Answers = Callable[[Request], Awaitable[Response]]
 GONE = 499  # in logs and metrics: the client left before its request was complete
 
 
-def make_app(door: Door) -> Starlette:
-    """The application in front of this door."""
-    paths = Paths(door)
+def make_app(handler: RequestHandler) -> Starlette:
+    """The application that passes valid requests to this handler."""
+    paths = Paths(handler)
     model = "/v2/models/{model}"
     version = model + "/versions/{version}"
     routes = [
@@ -57,14 +57,14 @@ def make_app(door: Door) -> Starlette:
 class Paths:
     """One method for each path."""
 
-    def __init__(self, door: Door) -> None:
-        self._door = door
+    def __init__(self, handler: RequestHandler) -> None:
+        self._handler = handler
 
     async def live(self, _: Request) -> Response:
         return Response()
 
     async def ready(self, _: Request) -> Response:
-        return Response(status_code=200 if self._door.ready else 503)
+        return Response(status_code=200 if self._handler.ready else 503)
 
     async def server(self, request: Request) -> Response:
         return self._guarded(request, _server)
@@ -89,14 +89,14 @@ class Paths:
             self._check_admin(request)
         except Refused as refused:
             return self._error(refused)
-        return Response(self._door.metrics.text(), media_type="text/plain; version=0.0.4")
+        return Response(self._handler.metrics.text(), media_type="text/plain; version=0.0.4")
 
     async def reload(self, request: Request) -> Response:
         try:
-            if not self._door.keys:
+            if not self._handler.keys:
                 raise Refused(404, "reloading over HTTP needs a key called admin; SIGHUP needs none.")
             self._check_admin(request)
-            fresh = await self._door.reload()
+            fresh = await self._handler.reload()
         except Refused as refused:
             return self._error(refused)
         return JSONResponse({"model_name": fresh.name, "model_version": fresh.version})
@@ -112,49 +112,49 @@ class Paths:
         except ClientDisconnect:
             response = Response(status_code=GONE)  # the client has left
         seconds = time.monotonic() - start
-        self._door.metrics.finished(response.status_code, seconds)
-        self._door.log("request", status=response.status_code, milliseconds=round(1e3 * seconds, 1), **facts)
-        if self._door.closing:
+        self._handler.metrics.finished(response.status_code, seconds)
+        self._handler.log("request", status=response.status_code, milliseconds=round(1e3 * seconds, 1), **facts)
+        if self._handler.closing:
             response.headers["Connection"] = "close"
         return response
 
     async def _infer(self, request: Request, facts: dict[str, Any]) -> Response:
-        door = self._door
-        client = door.keys.client(_key(request))
+        handler = self._handler
+        client = handler.keys.client(_key(request))
         facts["client"] = who = client or facts["client"]
         self._named(request)
         if request.headers.get("Content-Encoding", "identity") != "identity":
             raise Refused(400, "compressed requests are not supported; send the body as it is.")
-        door.room.check_length(request.headers.get("Content-Length"))
-        with door.room.body() as body:
+        handler.room.check_length(request.headers.get("Content-Length"))
+        with handler.room.body() as body:
             try:
-                async with asyncio.timeout(door.limits.read):
+                async with asyncio.timeout(handler.limits.read):
                     async for part in request.stream():
                         body.add(part)
             except TimeoutError:
-                raise Refused(408, f"the body did not arrive within {door.limits.read:g} seconds.") from None
+                raise Refused(408, f"the body did not arrive within {handler.limits.read:g} seconds.") from None
             served = self._named(request)  # now: a reload may have swapped it; nothing is awaited before it is queued
             length = request.headers.get(protocol.HEADER_LENGTH)
-            asked = protocol.read(body.joined(), length, served.shape, door.limits.rows)
+            asked = protocol.read(body.joined(), length, served.shape, handler.limits.rows)
             facts |= {"rows": len(asked.images)} | ({} if asked.id is None else {"id": asked.id})
-            answer = await door.infer(served, client, who, asked)
+            answer = await handler.infer(served, client, who, asked)
         content, headers = protocol.write(asked, answer, served.name, served.version)
         return Response(content, headers=headers)
 
     def _named(self, request: Request) -> Served:
         """The classifier of the path."""
-        served, asked = self._door.served, request.path_params
+        served, asked = self._handler.served, request.path_params
         if asked["model"] != served.name or asked.get("version", served.version) != served.version:
             raise Refused(404, f"this server has the model {served.name}, version {served.version}.")
         return served
 
     def _check_admin(self, request: Request) -> None:
-        if self._door.keys and self._door.keys.client(_key(request)) != ADMIN:
+        if self._handler.keys and self._handler.keys.client(_key(request)) != ADMIN:
             raise Refused(403, "this needs the key called admin.")
 
     def _guarded(self, request: Request, say: Callable[[], dict[str, Any]]) -> Response:
         try:
-            self._door.keys.client(_key(request))
+            self._handler.keys.client(_key(request))
             return JSONResponse(say())
         except Refused as refused:
             return self._error(refused)
@@ -167,7 +167,7 @@ class Paths:
         return JSONResponse({"error": f"{error.detail}; see v2 for what is here."}, error.status_code, error.headers)
 
     async def broken(self, _: Request, error: Exception) -> Response:
-        self._door.log("bug", error=f"{type(error).__name__}: {error}"[:300])
+        self._handler.log("bug", error=f"{type(error).__name__}: {error}"[:300])
         return JSONResponse({"error": "the server failed; its log has the reason."}, 500)
 
 

@@ -1,16 +1,16 @@
 """The same application on a Ray cluster, with Ray Serve.
 
-    proxy of Ray ──▶ door (one replica: the application of app.py) ──▶ engines (replicas: a Batcher each)
+    proxy of Ray ──▶ front (one replica: the application of app.py) ──▶ engines (replicas: a Batcher each)
 
-The door checks, counts and limits as it does in one process, so budgets, metrics and near duplicates hold for the whole
+The front checks, counts and limits as in one process, so budgets, metrics and near duplicates hold for the whole
 cluster. The engines load the classifier and batch rows. Their number is fixed or scales with the load.
 
 Batches are made by the `Batcher` and not by `serve.batch`: it counts rows, cuts large requests, and runs the network in
 a thread, so that a replica stays responsive. An engine accepts twice as many requests as a batch has rows: one batch
 runs while the next one fills. Ray's default of 5 would keep every batch small.
 
-If an engine dies, the door asks another one. A classifier has no state, so it does no harm to ask twice, and the
-accepted request is answered.
+If an engine dies, the front asks another one. A classifier has no state, so asking twice does no harm, and the accepted
+request is answered.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from antiadv.serving import logs
 from antiadv.serving.app import make_app
 from antiadv.serving.backend import Answer, Images
 from antiadv.serving.batcher import Batcher, QueueFull
-from antiadv.serving.door import Door, Served
 from antiadv.serving.keys import Keys
 from antiadv.serving.limits import Limits
+from antiadv.serving.request_handler import RequestHandler, Served
 from antiadv.serving.source import Source
 
 try:
@@ -42,7 +42,7 @@ try:
 except ImportError as error:
     raise MissingExtra("ray[serve]", "ray") from error
 
-ENGINE, DOOR = "antiadv-engine", "antiadv"
+ENGINE, FRONT = "antiadv-engine", "antiadv"
 PAUSE = 0.1  # seconds before another engine is asked
 SLACK = 10.0  # seconds more than a request may take, until Ray ends a replica by force
 
@@ -87,13 +87,13 @@ def serve_on_ray(
                 pass
             log("closing")
         finally:
-            serve.delete(DOOR)  # it finishes its requests first
+            serve.delete(FRONT)  # it finishes its requests first
             serve.delete(ENGINE)
     log("ended")
 
 
 def deploy(source: Source, limits: Limits, keys: Keys, replicas: Replicas) -> None:
-    """Start engines, ask one of them what it serves, and start the door."""
+    """Start engines, ask one of them what it serves, and start the front."""
     least, most = replicas
     cuda = any(name.startswith("cuda") for name in source.devices)
     patience = limits.answer + SLACK
@@ -114,25 +114,25 @@ def deploy(source: Source, limits: Limits, keys: Keys, replicas: Replicas) -> No
     facts = handle.facts.remote().result(timeout_s=patience)
 
     def application() -> Any:
-        return make_door_app(limits, keys, facts)
+        return make_front_app(limits, keys, facts)
 
-    door = serve.deployment(
+    front = serve.deployment(
         serve.ingress(application)(),
-        name=DOOR,
+        name=FRONT,
         max_ongoing_requests=2 * limits.queue,
         max_queued_requests=limits.queue,
         ray_actor_options={"num_cpus": 0},  # so that a cluster with one core can hold an engine too
         graceful_shutdown_timeout_s=patience,
     )
-    serve.run(door.bind(), name=DOOR, route_prefix="/")
+    serve.run(front.bind(), name=FRONT, route_prefix="/")
 
 
-def make_door_app(limits: Limits, keys: Keys, facts: dict[str, Any]) -> Any:
-    """The application in the replica of the door."""
+def make_front_app(limits: Limits, keys: Keys, facts: dict[str, Any]) -> Any:
+    """The application in the replica of the front."""
     engine = Remote(serve.get_deployment_handle(ENGINE, ENGINE), limits.queue)
-    door = Door(limits, keys, logs.to())
-    door.serve(Served(engine, **facts))
-    return make_app(door)
+    handler = RequestHandler(limits, keys, logs.to())
+    handler.serve(Served(engine, **facts))
+    return make_app(handler)
 
 
 class Engine:
@@ -145,7 +145,7 @@ class Engine:
             "name": loaded.name, "version": loaded.version, "kind": first.kind, "shape": first.shape,
             "classes": first.classes, "class_names": loaded.class_names,
         }  # fmt: skip
-        most = 2 * limits.batch * limits.rows  # all that Ray may send: the door has limited it
+        most = 2 * limits.batch * limits.rows  # all that Ray may send: the front has limited it
         self._batcher = Batcher(loaded.backends, limits.batch, limits.wait, most)
         self._batcher.warm()
         self._batcher.start()
@@ -162,7 +162,7 @@ class Engine:
 
 
 class Remote:
-    """The engines, as the door sees them."""
+    """The engines, as the front sees them."""
 
     def __init__(self, handle: Any, queue: int) -> None:
         self._handle, self._most, self.queued = handle, queue, 0
@@ -174,7 +174,7 @@ class Remote:
         return self._ask(images)
 
     async def _ask(self, images: Images) -> Answer:
-        """Ask engines until one answers; the door ends it when the time of the request is up."""
+        """Ask engines until one answers; the request handler ends it when the time of the request is up."""
         try:
             while True:
                 try:

@@ -21,9 +21,9 @@ from antiadv.core.errors import BadInput, MissingExtra, reason
 from antiadv.core.signals import Handler, handling
 from antiadv.serving import logs
 from antiadv.serving.app import make_app
-from antiadv.serving.door import Door
 from antiadv.serving.keys import Keys
 from antiadv.serving.limits import Limits, Refused
+from antiadv.serving.request_handler import RequestHandler
 from antiadv.serving.source import Source
 
 try:
@@ -41,13 +41,13 @@ def serve(source: Source, limits: Limits, keys: Keys, host: str, port: int, log:
     sys.setswitchinterval(SWITCH)
     listener = listen(host, port)
     with contextlib.closing(listener):
-        door = Door(limits, keys, _events(log) if quiet else log, lambda: source.load(limits.batch))
-        door.serve(door.start(source.load(limits.batch)))
+        handler = RequestHandler(limits, keys, _events(log) if quiet else log, lambda: source.load(limits.batch))
+        handler.serve(handler.start(source.load(limits.batch)))
         try:
             with logs.libraries(log):
-                asyncio.run(_run(door, listener, log))
+                asyncio.run(_run(handler, listener, log))
         finally:
-            door.close()
+            handler.close()
     log("ended")
 
 
@@ -77,10 +77,10 @@ def read_keys(path: Path | None, text: str | None, ledger: Path | None) -> Keys:
     return Keys.read(text or "", ledger)
 
 
-async def _run(door: Door, listener: socket.socket, log: logs.Log) -> None:
-    limits = door.limits
+async def _run(handler: RequestHandler, listener: socket.socket, log: logs.Log) -> None:
+    limits = handler.limits
     config = uvicorn.Config(
-        make_app(door),
+        make_app(handler),
         log_config=None,
         access_log=False,
         lifespan="off",
@@ -88,8 +88,8 @@ async def _run(door: Door, listener: socket.socket, log: logs.Log) -> None:
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=math.ceil(limits.read + limits.answer) + 1,
     )
-    server = Server(config, door, log)
-    saving = asyncio.create_task(_save(door.keys, log))
+    server = Server(config, handler, log)
+    saving = asyncio.create_task(_save(handler.keys, log))
     try:
         await server.serve([listener])
     finally:
@@ -117,9 +117,9 @@ def _events(log: logs.Log) -> logs.Log:
 class Server(uvicorn.Server):
     """uvicorn, with the signals of this file."""
 
-    def __init__(self, config: uvicorn.Config, door: Door, log: logs.Log) -> None:
+    def __init__(self, config: uvicorn.Config, handler: RequestHandler, log: logs.Log) -> None:
         super().__init__(config)
-        self._door, self._log, self._tasks = door, log, set[asyncio.Task[None]]()
+        self._handler, self._log, self._tasks = handler, log, set[asyncio.Task[None]]()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -128,7 +128,7 @@ class Server(uvicorn.Server):
             self._log("listening", url=f"http://{f'[{host}]' if ':' in host else host}:{port}", **self._facts())
 
     def _facts(self) -> dict[str, object]:
-        served = self._door.served
+        served = self._handler.served
         return {"model": served.name, "version": served.version, "backend": served.kind, "shape": served.shape}
 
     @contextlib.contextmanager
@@ -145,13 +145,13 @@ class Server(uvicorn.Server):
             yield
 
     def _end(self, number: int) -> None:
-        if self._door.closing:
+        if self._handler.closing:
             if number == signal.SIGINT:  # asked twice: end at once
                 self.should_exit = self.force_exit = True
             return
-        self._door.closing = True
+        self._handler.closing = True
         self._log("closing", signal=signal.Signals(number).name)
-        asyncio.get_running_loop().call_later(self._door.limits.drain, self._stop)
+        asyncio.get_running_loop().call_later(self._handler.limits.drain, self._stop)
 
     def _stop(self) -> None:
         self.should_exit = True
@@ -162,5 +162,5 @@ class Server(uvicorn.Server):
         task.add_done_callback(self._tasks.discard)
 
     async def _try_reload(self) -> None:
-        with contextlib.suppress(Refused):  # the door has logged it
-            await self._door.reload()
+        with contextlib.suppress(Refused):  # the handler has logged it
+            await self._handler.reload()

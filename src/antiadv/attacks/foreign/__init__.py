@@ -6,9 +6,9 @@
     pyautoattack:standard                           a version of AutoAttack
     function:(my.module:attack)                     your own function (model, x, y, eps) → images
 
-door.py        the classifier as other code sees it: it counts, and stops at the budget
-libraries.py   one class for each library
-ours.py        the way back: one of our attacks as foolbox and ART call it
+counting_model.py   the classifier as other code sees it: it counts, and stops at the budget
+libraries.py        one class for each library
+ours.py             the way back: one of our attacks as foolbox and ART call it
 
 These attacks are not in `ATTACKS`: they break rules that ours keep. They draw from global random numbers, which are
 seeded and put back, and some mix the samples of a batch. So their results can depend on the shard size.

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from antiadv.attacks.foreign.door import Door
+from antiadv.attacks.foreign.counting_model import CountingModel
 from antiadv.core.ball import Ball, per_row
 from antiadv.core.draws import Draws
 from antiadv.core.errors import BadInput, BadSpec, BudgetSpent
@@ -52,14 +52,14 @@ class Foreign:
             return x.clone()
         if oracle.targeted:
             raise BadInput("attacks of other libraries run untargeted here; found a targeted threat. Use one of ours.")
-        door = Door(oracle, x, y, ball, self.access)
+        counted = CountingModel(oracle, x, y, ball, self.access)
         with seeded(int(draws.keys[0])), contextlib.suppress(BudgetSpent):
-            z = self._run(door, x, y, ball).detach().to(x)
-            fooled = door.distance <= ball.reach
-            return torch.where(per_row(fooled, x), door.images, z)
-        return door.images
+            z = self._run(counted, x, y, ball).detach().to(x)
+            fooled = counted.distance <= ball.reach
+            return torch.where(per_row(fooled, x), counted.images, z)
+        return counted.images
 
-    def _run(self, door: Door, x: Tensor, y: Tensor, ball: Ball) -> Tensor:
+    def _run(self, counted: CountingModel, x: Tensor, y: Tensor, ball: Ball) -> Tensor:
         raise AssertionError("a subclass calls its library here")
 
 
@@ -71,10 +71,10 @@ class Foolbox(Foreign):
     options: str = ""
     level: Level = "gradients"
 
-    def _run(self, door: Door, x: Tensor, y: Tensor, ball: Ball) -> Tensor:
+    def _run(self, counted: CountingModel, x: Tensor, y: Tensor, ball: Ball) -> Tensor:
         foolbox = library("foolbox")
         made = member(foolbox.attacks, self.attack, "foolbox.attacks")(**arguments(self.options))
-        model = foolbox.PyTorchModel(door, bounds=(0, 1), device=x.device)
+        model = foolbox.PyTorchModel(counted, bounds=(0, 1), device=x.device)
         radius = None if ball.eps == math.inf else ball.eps
         raw, clipped, _ = made(model, x, foolbox.criteria.Misclassification(y), epsilons=radius)
         found: Tensor = raw if radius is None else clipped
@@ -89,9 +89,9 @@ class Torchattacks(Foreign):
     options: str = ""
     level: Level = "gradients"
 
-    def _run(self, door: Door, x: Tensor, y: Tensor, ball: Ball) -> Tensor:
+    def _run(self, counted: CountingModel, x: Tensor, y: Tensor, ball: Ball) -> Tensor:
         made = with_radius(member(library("torchattacks"), self.attack, "torchattacks"), ball, self.options)
-        found: Tensor = made(door)(x, y)
+        found: Tensor = made(counted)(x, y)
         return found
 
 
@@ -103,12 +103,12 @@ class Art(Foreign):
     options: str = ""
     level: Level = "gradients"
 
-    def _run(self, door: Door, x: Tensor, y: Tensor, ball: Ball) -> Tensor:
+    def _run(self, counted: CountingModel, x: Tensor, y: Tensor, ball: Ball) -> Tensor:
         evasion, estimators = library("art.attacks.evasion"), library("art.estimators.classification")
-        classes = door(x).shape[1]  # one query per sample
+        classes = counted(x).shape[1]  # one query per sample
         device = "gpu" if x.is_cuda else "cpu"
         model = estimators.PyTorchClassifier(
-            door, torch.nn.CrossEntropyLoss(), tuple(x.shape[1:]), classes, clip_values=(0, 1), device_type=device
+            counted, torch.nn.CrossEntropyLoss(), tuple(x.shape[1:]), classes, clip_values=(0, 1), device_type=device
         )
         norm: object = math.inf if ball.p == math.inf else 2
         cls = member(evasion, self.attack, "art.attacks.evasion")
@@ -123,10 +123,10 @@ class Pyautoattack(Foreign):
 
     version: Literal["standard", "plus", "rand"] = "standard"
 
-    def _run(self, door: Door, x: Tensor, y: Tensor, ball: Ball) -> Tensor:
+    def _run(self, counted: CountingModel, x: Tensor, y: Tensor, ball: Ball) -> Tensor:
         norm = "Linf" if ball.p == math.inf else "L2"
         made = library("pyautoattack").AutoAttack(
-            door, eps=ball.eps, norm=norm, device=x.device, version=self.version, seed=0
+            counted, eps=ball.eps, norm=norm, device=x.device, version=self.version, seed=0
         )
         found: Tensor = made.run_standard_evaluation(x, y, batch_size=len(x))[0]
         return found
@@ -139,11 +139,11 @@ class Function(Foreign):
     path: str
     level: Level = "gradients"
 
-    def _run(self, door: Door, x: Tensor, y: Tensor, ball: Ball) -> Tensor:
+    def _run(self, counted: CountingModel, x: Tensor, y: Tensor, ball: Ball) -> Tensor:
         where, _, name = self.path.partition(":")
         with current_directory_importable():
             run = member(library(where), name, where)
-        found = run(door, x, y, ball.eps)
+        found = run(counted, x, y, ball.eps)
         if not isinstance(found, Tensor) or found.shape != x.shape:
             shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
             raise BadInput(f"{self.path} must return images of shape {tuple(x.shape)}; found {shape}. Return these.")

@@ -1,10 +1,10 @@
-"""The door: a classifier for other people's attacks. It charges every image, and stops at the budget.
+"""A classifier for attacks of other libraries. It charges every image, and stops at the budget.
 
-    door(z)        scores of z; with `access=labels` a one-hot row for the label
-    gradients      a backward pass through them asks the oracle for the gradient, if the threat grants it
-    door.images    the best image of each sample that went through: in the ball the first success, else the closest
+    counted(z)        scores of z; with `access=labels` a one-hot row for the label
+    gradients         a backward pass asks the oracle for the gradient, if the threat grants it
+    counted.images    the best image of each sample so far: in the ball the first success, else the closest
 
-Other code may send some of the samples only, and does not say which. With as many images as samples, image i belongs
+Other code may send only some of the samples, and does not say which. With as many images as samples, image i belongs
 to sample i. Otherwise an image belongs to the sample whose clean image is nearest, which is exact as long as the balls
 of the samples do not overlap. An oracle of one sample needs no guess.
 
@@ -25,7 +25,7 @@ from antiadv.core.oracle import Oracle
 from antiadv.core.threat import Access
 
 
-class Door(nn.Module):
+class CountingModel(nn.Module):
     """See the head of this file."""
 
     def __init__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, access: Access) -> None:

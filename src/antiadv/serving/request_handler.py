@@ -1,12 +1,12 @@
-"""The door: everything that happens to a request between HTTP and the engine, without HTTP.
+"""What happens to a valid request between HTTP and the engine: budget, queue, answer, counting. It knows no HTTP.
 
-    door = Door(limits, keys, log, load)
-    door.serve(door.start(loaded))               put a classifier behind it
-    await door.infer(served, client, who, asked) check the budget, queue, wait, count
-    await door.reload()                          load again and swap, without a gap
+    handler = RequestHandler(limits, keys, log, load)
+    handler.serve(handler.start(loaded))               serve this classifier
+    await handler.infer(served, client, who, asked)    check the budget, queue, wait, count
+    await handler.reload()                             load again and swap, without a gap
 
-A swap changes what new requests meet. Requests that were accepted before it are answered by the classifier that they
-met, whose engine then ends.
+After a swap, new requests go to the new classifier. The old one answers the requests that it accepted; then its engine
+ends.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class Served:
-    """A classifier behind the door."""
+    """A classifier that is being served."""
 
     engine: Engine
     name: str
@@ -63,7 +63,7 @@ class Served:
         object.__setattr__(self, "near", NearDuplicates(self.shape))
 
 
-class Door:
+class RequestHandler:
     """See the head of this file. `load` loads again what is served; None if that is not possible."""
 
     def __init__(
@@ -91,7 +91,7 @@ class Door:
         return self._served
 
     def serve(self, served: Served) -> Served | None:
-        """Put this classifier behind the door and return the one before, which is to be closed."""
+        """Serve this classifier from now on. Return the one before; the caller closes it."""
         before, self._served = self._served, served
         return before
 
