@@ -55,19 +55,20 @@ class Done:
 
 INSTALL = Step(
     "Install", "Into an empty virtual environment, with what export and serving need.",
-    "pip install '.[onnx,serve]'", "README.md",
+    "pip install '.[onnx,serve]'", "docs/index.md",
 )  # fmt: skip
 STEPS = (
     Step("Your own model", "The file `mine.py` (in `examples/own_model`) draws pictures of four shapes and trains a "
          "small network on them. Its function `make` returns the network.", "python mine.py", "docs/your-model.md"),
-    Step("Check", "Is the network what antiadv expects?", f"antiadv check {MINE}", "README.md"),
+    Step("Check", "Is the network what antiadv expects?", f"antiadv check {MINE}", "docs/your-model.md"),
     Step("Verdict", "What is the layer worth on this network?", f"antiadv verdict {MINE} --defence anti_adversary",
-         "README.md", "--samples 0:8 --threat linf:8/255,queries=10"),
+         "docs/your-model.md", "--samples 0:8 --threat linf:8/255,queries=10"),
     Step("Tune", "Which settings suit it? The last sentence names a spec for the next command.", f"antiadv tune {MINE}",
-         "README.md", "--samples 0:32 --attacked 8 --threat linf:8/255,queries=10 --keep 0.9"),
+         "docs/your-model.md", "--samples 0:32 --attacked 8 --threat linf:8/255,queries=10 --keep 0.9"),
     Step("Export", "One ONNX file with the defence inside, compared with PyTorch.",
-         "antiadv export --model mine:make --data arrays:mine.npz --defence SPEC --out bundle", "README.md"),
-    Step("Serve", "In another terminal. The time is that until it is ready.", "antiadv serve bundle", "README.md"),
+         "antiadv export --model mine:make --data arrays:mine.npz --defence SPEC --out bundle", "docs/your-model.md"),
+    Step("Serve", "In another terminal. The time is that until it is ready.", "antiadv serve bundle",
+         "docs/your-model.md"),
     Step("Ask", "Any client of the Open Inference Protocol can ask; `antiadv.Remote` is one.",
          'python -c "import antiadv, mine; x, y = mine.draw(16, seed=2); '
          f"live = antiadv.Remote('{URL}'); "

@@ -35,10 +35,9 @@ def _times(stored: dict[str, Any]) -> str:
 
 def _part(step: Step, done: dict[str, Any] | None) -> str:
     name = Path(step.page).name
-    source = f"[{name}]({name})" if step.page.startswith("docs/") else "the README"
     command = step.command.replace("SPEC", GATED) if done is None else done["command"]
     took = "" if done is None else f" It took {done['seconds']:.0f} seconds."
-    words = wrap(f"{step.words} The command is from {source}.{took}")
+    words = wrap(f"{step.words} The command is from [{name}]({name}).{took}")
     text = f"## {step.title}\n\n{words}\n\n```sh\n{command}\n```"
     lines = [] if done is None else done["printed"].splitlines()
     more = [f"… {len(lines) - LONGEST} more lines"] if len(lines) > LONGEST else []

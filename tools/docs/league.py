@@ -10,9 +10,9 @@ from antiadv.evaluation import Store
 from antiadv.reporting.league_card import cards, pictures
 from antiadv.reporting.league_entrants import ENTRANTS, SCORES
 from antiadv.reporting.league_stored import TRAFFIC, Facts, cell_of, leagues, read_traffic, sizes
-from antiadv.reporting.league_table import League, points
+from antiadv.reporting.league_table import League
 from antiadv.reporting.render.markdown import table_as_markdown
-from antiadv.reporting.wording import join
+from antiadv.reporting.wording import count, join
 from tools.docs.markdown import render, table, wrap
 from tools.run_gate import read_traffic as gate_traffic
 from tools.run_league import SAMPLES, Plan, plans
@@ -120,36 +120,28 @@ def _images(made: League) -> str:
 
 
 def short(root: Path) -> str:
-    """What the league says about the layer, for README.md: its gain, its cost and its place, gated or not."""
+    """A paragraph for README.md: what the layer gains against score attacks, gated or not, and what it costs."""
     made = [each for each in found(root / "results" / "league") if SCORES in each.bare.cells]
-    if not made:
-        return f"{wrap('The league has nothing stored yet.')}\n"
-    attack = made[0].columns[SCORES]
-    rows = [{"network": f"`{each.network}`", **{name: _standing(each, name) for name in LAYERS}} for each in made]
-    lost = {name for each in made for name in pending(each)} - set(LAYERS)
-    left = f" Not run on as many images yet, so not compared: {join(sorted(lost, key=list(ENTRANTS).index))}."
-    about = (
-        f"**Against attackers who compare scores** ({attack}), the layer gains robust accuracy and costs passes. The "
-        "gated layer runs the steps only where the network is unsure. Which defence to deploy: "
-        f"[the league](docs/league.md).{left if lost else ''}"
-    )
-    return f"{wrap(about)}\n\n{table(rows)}"
+    parts = [part for name in LAYERS if (part := _gains(made, name))]
+    attack = made[0].columns[SCORES] if made else ""
+    about = f"**Against attackers who compare scores** ({attack}), {'; '.join(parts)}." if parts else ""
+    return f"{wrap(f'{about} [The league](docs/league.md) says which defence to deploy.'.lstrip())}\n"
 
 
-def _standing(made: League, name: str) -> str:
-    """The gain of an entrant and its cost, and the rival that is as strong and cheaper, if there is one."""
-    line = next((line for line in made.lines if line.name == name), None)
-    if line is None or (gain := made.gain(line, SCORES)) is None or (place := made.place(line)) is None:
-        return "–"
-    rival = "" if place.on_front or place.rival in LAYERS else f"; {place.rival} is as strong and cheaper"
-    return f"{points(gain)}, n = {len(line.cells[SCORES][1])}, {line.passes:.3g} passes{rival}"
+def _gains(made: Sequence[League], name: str) -> str:
+    """The range of gains and passes of an entrant. Empty without an attacked one."""
+    runs = [(each.gain(line, SCORES), line.passes) for each in made for line in each.lines if line.name == name]
+    measured = [(gain.value, passes) for gain, passes in runs if gain is not None and passes is not None]
+    if not measured:
+        return ""
+    gained = _range([f"{100 * value:.1f}" for value, _ in sorted(measured)])
+    passes = _range([f"{value:.3g}" for value in sorted(passes for _, passes in measured)])
+    return f"the {name} gains {gained} points on {count(len(measured), 'network')}, for {passes} passes per prediction"
 
 
-def pending(made: League) -> list[str]:
-    """The entrants without a score attack on as many images as planned."""
-    plan = next(plan for plan in plans() if plan.network.name == made.network)
-    enough = {line.name for line in made.lines if SCORES in line.cells and len(line.cells[SCORES][1]) >= SAMPLES}
-    return [name for name in plan.entrants if name not in enough]
+def _range(numbers: Sequence[str]) -> str:
+    """The first and the last one."""
+    return numbers[0] if numbers[0] == numbers[-1] else f"{numbers[0]} to {numbers[-1]}"
 
 
 def section(made: League) -> str:
