@@ -133,7 +133,7 @@ def test_an_endpoint_is_asked_in_float32_as_it_is(how: dict[str, Any], server: E
 
 
 def test_connections_are_used_at_once_and_no_more(server: Endpoint) -> None:
-    together = threading.Barrier(3, timeout=20)
+    together = threading.Barrier(3, timeout=300)
 
     def when_three_have_come(number: int) -> None:
         together.wait()

@@ -244,21 +244,26 @@ def test_a_full_queue_answers_503_with_retry_after_and_recovers() -> None:
     with_client(handler, act)
 
 
-def test_time_outs() -> None:
-    engine = Stoppable()
-    handler = handler_of(engine, Limits(read=0.05, answer=0.05))
-
+def test_a_body_that_does_not_come_times_out() -> None:
     async def stuck() -> AsyncIterator[bytes]:
         yield b"{"
-        await asyncio.sleep(60)
+        await asyncio.Event().wait()
 
     async def act(client: httpx.AsyncClient) -> None:
         assert (await client.post(INFER, content=stuck())).status_code == 408
+
+    with_client(handler_of(Stoppable(), Limits(read=0.01)), act)
+
+
+def test_an_answer_that_does_not_come_times_out() -> None:
+    engine = Stoppable()
+
+    async def act(client: httpx.AsyncClient) -> None:
         engine.go.clear()
         assert (await client.post(INFER, json=json_request(X))).status_code == 504
         engine.go.set()
 
-    with_client(handler, act)
+    with_client(handler_of(engine, Limits(answer=0.01)), act)
 
 
 def test_a_failing_or_unsound_classifier_is_the_fault_of_the_server() -> None:

@@ -140,9 +140,9 @@ class Raises(torch.nn.Module):
     "line",
     [
         "tune --samples 0:16",
-        "league --samples 0:16 --minutes 0.01 --entrants rounded_scores",
+        "league --samples 0:16 --entrants rounded_scores",
         "certify --samples 0:16 --n0 1 --n 2",
-        "verdict --samples 0:4 --minutes 0.01",
+        "verdict --samples 0:16 --minutes 60",
         "export --out {here}/out --format pt2 --images 16",
     ],
 )

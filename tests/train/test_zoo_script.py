@@ -80,7 +80,7 @@ def test_a_job_that_cannot_be_read_is_given_up_and_the_rest_goes_on(
     place = Place(str(tmp_path), tmp_path / "work", "cpu", "eager", 1, 8)
     bad = replace(JOBS[0], name="bad-recipe", recipe="nothing")
     worse = replace(JOBS[0], name="bad-data")
-    assert train_all([bad, worse], place, parallel=2, minutes=1) == 2
+    assert train_all([bad, worse], place, parallel=2, minutes=60) == 2
     said = capfd.readouterr().out
     assert "[bad-recipe] REFUSED: unknown recipe 'nothing'" in said
     assert "[bad-data] REFUSED" in said
