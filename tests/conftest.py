@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import tempfile
+from collections.abc import Iterator
 
 import pytest
 import torch
+
+from tests.reporting.browser import NAMES, Browser, find
 
 torch.set_num_threads(1)
 os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start
@@ -22,6 +25,16 @@ if EMULATED:
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     # a shell in the background has it ignored; then so would the programs whose Ctrl-C is tested
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """A real browser. Without one, the tests that ask for it are skipped."""
+    binary = find()
+    if binary is None:
+        pytest.skip(f"no browser here: none of {', '.join(NAMES)} is installed, so nobody looks at the page")
+    with Browser(binary) as found:
+        yield found
 
 
 @pytest.hookimpl(tryfirst=True)

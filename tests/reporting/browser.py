@@ -1,6 +1,7 @@
 """A real browser for tests: headless Chromium, spoken to through a pair of pipes in its DevTools protocol.
 
-    with Browser(find()) as browser:  page = browser.open(path)       page.value("document.title"), page.screenshot(…)
+    page = browser.open(path)           # the fixture `browser` of tests/conftest.py
+    page.value("document.title"), page.until("document.title === 'Samples'"), page.screenshot(…)
 
 Over pipes a message is JSON and a zero byte, so no package is needed for it. Everything that a page complains about,
 and every address it asks for, is kept: `page.complaints`, `page.requests`.
@@ -22,6 +23,7 @@ from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--mute-audio")
+PATIENCE = 300.0  # seconds, a watchdog: on a busy machine everything takes longer
 QUIET = ("--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars")
 
 
@@ -140,6 +142,14 @@ class Page:
         found = self.ask("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in found, found["exceptionDetails"]
         return found["result"].get("value")
+
+    def until(self, script: str) -> None:
+        """Wait until the script is true."""
+        end = time.monotonic() + PATIENCE
+        while self.value(script) is not True:
+            if time.monotonic() > end:
+                raise AssertionError(f"never true: {script}; the page shows: {self.value('document.body.innerText')}")
+            time.sleep(0.02)
 
     def press(self, key: str, code: int, text: str = "") -> None:
         for kind in ("keyDown", "keyUp"):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +19,10 @@ from antiadv.evaluation import Resources, Store
 from antiadv.reporting import folder
 from antiadv.reporting.document import Document
 from tests.engine.probes import RECEIPT, record
-from tests.reporting.browser import NAMES, Browser, Page, find
+from tests.reporting.browser import Browser, Page
 from tests.reporting.stores import document, really_run, weaker, written
 
-BINARY = find()
 ODD = "</title><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
-
-pytestmark = pytest.mark.skipif(
-    BINARY is None, reason=f"no browser here: none of {', '.join(NAMES)} is installed, so nobody looks at the page"
-)
 
 
 @pytest.fixture(scope="module")
@@ -47,13 +41,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Document:
 @pytest.fixture(scope="module")
 def report(made: Document, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder.write(made, tmp_path_factory.mktemp("report"))[0]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    assert BINARY is not None
-    with Browser(BINARY) as found:
-        yield found
 
 
 @pytest.fixture

@@ -9,8 +9,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import shutil
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +19,12 @@ from antiadv.core.threat import Access, Threat
 from antiadv.evaluation import Resources, Store, evaluate, make_cell
 from antiadv.reporting import folder
 from tests.engine.probes import RECEIPT, record
-from tests.reporting.browser import NAMES, Browser, Page, find
+from tests.reporting.browser import Browser, Page
 from tests.reporting.stores import document, weaker, written
 from tests.reporting.test_html import CONTRAST, ODD
 
-BINARY = find()
-PATIENCE = 120.0
 REAL = "pgd:steps=3", "linf:16/255"
 COUNTED = ("clean %", "robust %", "clean", "AA", "AA gain", "gain", "Square", "adaptive")  # what the page counts again
-
-pytestmark = pytest.mark.skipif(
-    BINARY is None, reason=f"no browser here: none of {', '.join(NAMES)} is installed, so nobody looks at the page"
-)
 
 
 @pytest.fixture(scope="module")
@@ -49,23 +41,9 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder.write(document(Store(root)), tmp_path_factory.mktemp("report"))[0]
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    assert BINARY is not None
-    with Browser(BINARY) as found:
-        yield found
-
-
-def until(page: Page, script: str) -> None:
-    end = time.monotonic() + PATIENCE
-    while page.value(script) is not True:
-        assert time.monotonic() < end, f"never true: {script}"
-        time.sleep(0.02)
-
-
 def opened(browser: Browser, report: Path, fragment: str = "", **look: Any) -> Page:
     page = browser.open(f"{report.with_name('samples.html').resolve().as_uri()}{fragment}", **look)
-    until(page, "!!document.documentElement.dataset.shown || document.documentElement.dataset.shown === ''")
+    page.until("!!document.documentElement.dataset.shown || document.documentElement.dataset.shown === ''")
     return page
 
 
@@ -134,7 +112,7 @@ def test_from_a_number_to_its_samples(browser: Browser, report: Path, tmp_path: 
     page = browser.open(report, height=1000)
     page.loaded = False
     click(page, f'a[href="{asked["to"]}"]')
-    until(page, "document.title === 'Samples' && !!document.documentElement.dataset.shown")
+    page.until("document.title === 'Samples' && !!document.documentElement.dataset.shown")
     a, b = shown(page)
     assert a[3] == b[3] == "12"
     assert float(a[5]) - float(b[5]) == pytest.approx(float(asked["text"]), abs=0.11)
@@ -166,7 +144,7 @@ def test_every_number_is_counted_again_from_its_samples(browser: Browser, report
     page, seen = opened(browser, report), set()
     for a in asked:
         page.value(f"location.hash = {a['to'].partition('#')[2]!r}")
-        until(page, "document.documentElement.dataset.shown === location.hash")
+        page.until("document.documentElement.dataset.shown === location.hash")
         sides = shown(page)
         value = float(sides[0][5]) - (float(sides[1][5]) if "b=" in a["to"] else 0)
         assert value == pytest.approx(float(a["text"].replace("−", "-")), abs=0.11), a
@@ -205,7 +183,7 @@ def test_filter_and_sort(browser: Browser, report: Path) -> None:
     click(page, "#all")
     assert len(samples(page)) == 40
     page.value(f"location.hash = {of_real(browser, report, 'robust %')['to'].partition('#')[2]!r}")
-    until(page, "document.querySelectorAll('#records tbody tr').length === 12")
+    page.until("document.querySelectorAll('#records tbody tr').length === 12")
     page.value("(() => { const s = document.getElementById('label'); s.selectedIndex = 1; s.onchange() })()")
     assert 0 < len(samples(page)) < 12
     assert len(set(column(page, "class"))) == 1
@@ -217,7 +195,7 @@ def test_compare_two_cells_sample_by_sample(browser: Browser, report: Path) -> N
     page = opened(browser, report, f"#{one}")
     assert len(shown(page)) == 1
     click(page, "#bare")
-    until(page, "document.querySelectorAll('#numbers tbody tr').length === 2")
+    page.until("document.querySelectorAll('#numbers tbody tr').length === 2")
     assert page.value("location.hash.slice(1)") == both
     (_, _, defended, *_), (_, _, bare, *_) = shown(page)
     assert (defended.split()[0].partition(":")[0], bare.split()[0]) == ("anti_adversary", "none")
@@ -228,10 +206,10 @@ def test_compare_two_cells_sample_by_sample(browser: Browser, report: Path) -> N
     assert samples(page) == list(range(8, 20))
     assert (set(column(page, "A: outcome")), set(column(page, "B: outcome"))) == ({"stood"}, {"fell"})
     click(page, "#swap")
-    until(page, "document.querySelector('#numbers tbody td:nth-child(3)').innerText.startsWith('none')")
+    page.until("document.querySelector('#numbers tbody td:nth-child(3)').innerText.startsWith('none')")
     assert count(page, "fell", "stood") == 12
     page.value("(() => { const s = document.getElementById('b'); s.value = ''; s.onchange() })()")
-    until(page, "document.querySelectorAll('#numbers tbody tr').length === 1")
+    page.until("document.querySelectorAll('#numbers tbody tr').length === 1")
     assert page.complaints == []
 
 
@@ -250,7 +228,7 @@ def test_the_keyboard_opens_a_sample_and_turns_to_the_next(browser: Browser, rep
     assert not page.value("document.getElementById('one').open")
     assert page.value("document.activeElement.textContent") == "0"
     page.value("location.hash += '&s=5'")  # an address that someone sent
-    until(page, f"document.getElementById('one').open && {title} === 'Sample 5'")
+    page.until(f"document.getElementById('one').open && {title} === 'Sample 5'")
     controls = "[...document.querySelectorAll('button, input, select')]"
     assert page.value(f"{controls}.every(c => c.labels?.length || c.ariaLabel || c.textContent.trim())")
 
@@ -274,7 +252,7 @@ def test_what_is_not_there_gets_a_sentence(browser: Browser, report: Path, tmp_p
     assert "not next to this page" in page.value("document.getElementById('wrong').textContent")
     asked = len(page.requests)
     page.value("location.hash = 'a=../../else'")
-    until(page, "document.documentElement.dataset.shown === location.hash")
+    page.until("document.documentElement.dataset.shown === location.hash")
     assert "This report has no cell" in page.value("document.getElementById('wrong').textContent")
     assert len(page.requests) == asked
 

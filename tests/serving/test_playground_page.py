@@ -20,17 +20,12 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from tests.reporting.browser import NAMES, Browser, Page, find
+from tests.reporting.browser import Browser, Page
 from tests.serving.live import PATIENCE, ROOT
 from tests.serving.test_playground import picture
 
-BINARY = find()
 READY = "document.documentElement.dataset.ready === 'yes'"
 ENDED = "document.getElementById('status').textContent === 'Done.'"
-
-pytestmark = pytest.mark.skipif(
-    BINARY is None, reason=f"no browser here: none of {', '.join(NAMES)} is installed, so nobody looks at the page"
-)
 
 
 @pytest.fixture(scope="module")
@@ -50,20 +45,6 @@ def url() -> Iterator[str]:
             process.kill()
             process.wait()
         process.stdout.close()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    assert BINARY is not None
-    with Browser(BINARY) as found:
-        yield found
-
-
-def until(page: Page, script: str) -> None:
-    end = time.monotonic() + PATIENCE
-    while page.value(script) is not True:
-        assert time.monotonic() < end, f"never true: {script}; the page says {text(page, 'status')}"
-        time.sleep(0.02)
 
 
 def text(page: Page, name: str) -> str:
@@ -96,7 +77,7 @@ def drawn(page: Page) -> int:
 
 def opened(browser: Browser, url: str, **look: Any) -> Page:
     page = browser.open(url, **look)
-    until(page, READY)
+    page.until(READY)
     return page
 
 
@@ -127,7 +108,7 @@ def test_an_attack_with_every_control_to_its_end(browser: Browser, url: str, tmp
     choose(page, "network", "compact:awp")
     choose(page, "attack", "square")
     click(page, "start")
-    until(page, ENDED)
+    page.until(ENDED)
     assert drawn(page) > 1
     assert page.value("document.querySelectorAll('#picked .bar').length") == 20
     assert page.value("[...document.querySelectorAll('#stage img')].every(i => !i.hidden && i.naturalWidth === 32)")
@@ -136,7 +117,7 @@ def test_an_attack_with_every_control_to_its_end(browser: Browser, url: str, tmp
     assert page.value("[...document.querySelectorAll('.verdict')].every(v => !v.hidden && v.textContent)")
     assert (enabled(page, "start"), enabled(page, "stop"), enabled(page, "share")) == (True, False, True)
     check_quiet(page, url)
-    until(page, "document.getAnimations().length === 0")  # the bars have come to rest
+    page.until("document.getAnimations().length === 0")  # the bars have come to rest
     shot = page.screenshot(tmp_path / "playground.png")
     assert shot.stat().st_size > 10_000
     if wanted := os.environ.get("ANTIADV_SCREENSHOT"):
@@ -150,7 +131,7 @@ def test_the_keyboard_starts_an_attack(attack: str, browser: Browser, url: str) 
     choose(page, "attack", attack)
     page.value("document.getElementById('start').focus()")
     page.press("Enter", 13, "\r")
-    until(page, ENDED)
+    page.until(ENDED)
     assert drawn(page) > 1
     assert page.value("document.querySelector('#adaptive .track').hidden") == (attack == "transfer")
     check_quiet(page, url)
@@ -173,18 +154,17 @@ def test_step_continue_and_stop(browser: Browser, url: str) -> None:
     choose(page, "queries", "5000")
     choose(page, "radius", "0.5")
     click(page, "step")
-    until(
-        page, "document.getElementById('start').textContent === 'Continue' && !!document.querySelector('polyline.each')"
-    )
+    page.until("document.getElementById('start').textContent === 'Continue'")
+    page.until("!!document.querySelector('polyline.each')")
     assert drawn(page) == 1
     click(page, "step")
-    until(page, "document.querySelector('polyline.each')?.getAttribute('points').split(' ').length === 2")
-    until(page, "document.getElementById('start').textContent === 'Continue'")
+    page.until("document.querySelector('polyline.each')?.getAttribute('points').split(' ').length === 2")
+    page.until("document.getElementById('start').textContent === 'Continue'")
     click(page, "start")
-    until(page, "document.querySelector('polyline.each').getAttribute('points').split(' ').length > 4")
+    page.until("document.querySelector('polyline.each').getAttribute('points').split(' ').length > 4")
     assert not enabled(page, "start")
     click(page, "stop")
-    until(page, "document.getElementById('status').textContent.startsWith('Stopped')")
+    page.until("document.getElementById('status').textContent.startsWith('Stopped')")
     assert enabled(page, "start")
     check_quiet(page, url)
 
@@ -209,16 +189,16 @@ def test_uploads_good_and_bad(browser: Browser, url: str, tmp_path: Path) -> Non
         page.ask("DOM.setFileInputFiles", files=[str(tmp_path / "picture.png")], objectId=place)
 
     give(b"no picture")
-    until(page, "document.getElementById('status').className === 'bad'")
+    page.until("document.getElementById('status').className === 'bad'")
     assert "\n" not in text(page, "status")
     page.complaints.clear()  # a browser notes every answer of 400
     for way in ("chosen", "dropped"):
         choose(page, "sample", 1)
         give(picture(200, 300)) if way == "chosen" else drop(page, picture(300, 200, "jpeg"))
-        until(page, "document.getElementById('source').textContent.startsWith('Your picture')")
+        page.until("document.getElementById('source').textContent.startsWith('Your picture')")
     choose(page, "attack", "pgd")
     click(page, "start")
-    until(page, ENDED)
+    page.until(ENDED)
     check_quiet(page, url)
 
 
@@ -226,7 +206,7 @@ def test_the_shared_file_opens_without_the_playground(browser: Browser, url: str
     page = opened(browser, url)
     choose(page, "attack", "pgd")
     click(page, "start")
-    until(page, ENDED)
+    page.until(ENDED)
     browser.ask("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
     click(page, "share")
     end, file = time.monotonic() + PATIENCE, tmp_path / "antiadv-playground.html"
@@ -246,7 +226,7 @@ def test_it_fits_a_telephone(dark: bool, browser: Browser, url: str, tmp_path: P
     page = opened(browser, url, width=390, height=844, dark=dark)
     choose(page, "attack", "pgd")
     click(page, "start")
-    until(page, ENDED)
+    page.until(ENDED)
     assert page.value("document.documentElement.scrollWidth <= innerWidth"), "the page itself must not scroll sideways"
     back = page.value("getComputedStyle(document.body).backgroundColor")
     assert (sum(map(int, str(back)[4:-1].split(","))) < 200) == dark

@@ -11,7 +11,6 @@ import http.server
 import json
 import os
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,12 +18,11 @@ import pytest
 from PIL import Image
 
 import antiadv
-from tests.reporting.browser import Browser, Page, find
+from tests.reporting.browser import Browser
 from tools.site import folder_of, versions, write_index
 
 ROOT = Path(__file__).resolve().parents[2]
 SITE = ROOT / "site"
-BINARY = find()
 
 
 @pytest.mark.parametrize(
@@ -77,37 +75,27 @@ def url() -> Iterator[str]:
         server.server_close()
 
 
-def until(page: Page, script: str, seconds: float = 120) -> None:
-    end = time.monotonic() + seconds
-    while page.value(script) is not True:
-        assert time.monotonic() < end, f"never true: {script}"
-        time.sleep(0.05)
-
-
 @pytest.mark.slow
-@pytest.mark.skipif(BINARY is None, reason="no browser here")
 @pytest.mark.skipif(not (SITE / "versions.json").exists(), reason="no site here: run make site")
-def test_the_site_in_a_browser(url: str, tmp_path: Path) -> None:
-    assert BINARY is not None
-    with Browser(BINARY) as browser:
-        page = browser.open(f"{url}/dev/tutorials/layer/")
-        until(page, "document.querySelector('.md-version') !== null")
-        assert "dev" in str(page.value("document.querySelector('.md-version').textContent"))
-        assert page.value("document.querySelectorAll('article .highlight').length > 3")
-        assert page.value("document.querySelector('article').textContent.includes('Outcome(')")
-        picture = page.screenshot(tmp_path / "site.png")
-        page.value(
-            "(() => { document.getElementById('__search').click();"
-            " const q = document.querySelector('.md-search__input'); q.focus(); q.value = 'step_size';"
-            " for (const kind of ['keyup', 'input']) q.dispatchEvent(new Event(kind, {bubbles: true})) })()"
-        )
-        until(page, "document.querySelectorAll('.md-search-result__item').length > 0")
-        assert page.complaints == []
-        assert {asked.split("/")[2] for asked in page.requests if asked.startswith("http")} == {url.split("/")[2]}
-        api = browser.open(f"{url}/dev/api/")
-        assert api.value("document.getElementById('antiadv.attack') !== null")
-        home = browser.open(f"{url}/")
-        until(home, "location.pathname === '/dev/' && document.querySelector('article') !== null")
+def test_the_site_in_a_browser(browser: Browser, url: str, tmp_path: Path) -> None:
+    page = browser.open(f"{url}/dev/tutorials/layer/")
+    page.until("document.querySelector('.md-version') !== null")
+    assert "dev" in str(page.value("document.querySelector('.md-version').textContent"))
+    assert page.value("document.querySelectorAll('article .highlight').length > 3")
+    assert page.value("document.querySelector('article').textContent.includes('Outcome(')")
+    picture = page.screenshot(tmp_path / "site.png")
+    page.value(
+        "(() => { document.getElementById('__search').click();"
+        " const q = document.querySelector('.md-search__input'); q.focus(); q.value = 'step_size';"
+        " for (const kind of ['keyup', 'input']) q.dispatchEvent(new Event(kind, {bubbles: true})) })()"
+    )
+    page.until("document.querySelectorAll('.md-search-result__item').length > 0")
+    assert page.complaints == []
+    assert {asked.split("/")[2] for asked in page.requests if asked.startswith("http")} == {url.split("/")[2]}
+    api = browser.open(f"{url}/dev/api/")
+    assert api.value("document.getElementById('antiadv.attack') !== null")
+    home = browser.open(f"{url}/")
+    home.until("location.pathname === '/dev/' && document.querySelector('article') !== null")
     if folder := os.environ.get("ANTIADV_SCREENSHOT"):
         with Image.open(picture) as shot:
             few = shot.convert("RGB").quantize(64)
