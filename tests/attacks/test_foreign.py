@@ -75,6 +75,65 @@ def test_foolbox_breaks_what_can_be_broken_and_is_counted() -> None:
     assert all(record.gradients == 10 for record in found.records)
 
 
+STEPS = "options=(steps=10)"
+ONE_BY_ONE = "art:HopSkipJump,level=labels,options=(max_iter=2+max_eval=100+init_eval=10+verbose=false)"
+
+
+@pytest.mark.filterwarnings("ignore")  # of the libraries, about their own imports
+@pytest.mark.parametrize(
+    ("text", "norm", "budget"),
+    [
+        (f"torchattacks:PGD,{STEPS}", "linf", None),
+        (f"torchattacks:PGD,{STEPS}", "linf", 4),
+        (f"torchattacks:PGDL2,{STEPS}", "l2", None),
+        ("torchattacks:Square,level=scores,options=(n_queries=50)", "linf", 20),
+        ("art:ProjectedGradientDescent,options=(max_iter=10+verbose=false)", "linf", None),
+        ("art:ProjectedGradientDescent,options=(max_iter=10+eps_step=0.01+verbose=false)", "linf", 5),
+        ("art:DeepFool,options=(max_iter=10+verbose=false)", "l2", None),
+        (ONE_BY_ONE, "l2", None),
+        (ONE_BY_ONE, "l2", 60),
+    ],
+)
+def test_torchattacks_and_art_are_counted_and_judged(
+    text: str, norm: str, budget: int | None, capfd: pytest.CaptureFixture[str]
+) -> None:
+    name = text.partition(":")[0]
+    pytest.importorskip(name, reason=f"{name} is not installed; make bench has it")
+    net, x, y, eps = halfspace()
+    ball = antiadv.Linf(eps) if norm == "linf" else antiadv.L2(1.0)
+    counted = Counted(net)
+    found = antiadv.attack(counted, x, y, text, ball, queries=budget)
+    asked = [record.queries for record in found.records]
+    assert found.robust_accuracy < 1
+    assert min(asked) > 0
+    assert max(asked) <= (budget or counted.images)
+    assert sum(asked) <= counted.images
+    assert capfd.readouterr().out == ""  # torchattacks prints if it finds no device
+
+
+def one_after_another(model: nn.Module, x: Tensor, y: Tensor, eps: float) -> Tensor:
+    """Asks about each sample until it falls, as libraries for numpy do."""
+    z = x.clone()
+    for i in range(len(x)):
+        for step in range(1, 10):
+            z[i] = fast_sign(model, x[i : i + 1], y[i : i + 1], eps * step / 8)[0]
+            if model(z[i : i + 1]).argmax(1) != y[i]:
+                break
+    return z
+
+
+def test_a_budget_that_ends_one_sample_leaves_the_others_theirs() -> None:
+    net, x, y, eps = halfspace()
+    text = "function:(tests.attacks.test_foreign:one_after_another)"
+    free = antiadv.attack(net, x, y, text, antiadv.Linf(eps))
+    asked = [record.queries for record in free.records]
+    budget = sorted(asked)[len(asked) // 2]
+    capped = antiadv.attack(net, x, y, text, antiadv.Linf(eps), queries=budget)
+    assert min(asked) < budget < max(asked)
+    assert capped.fooled.tolist() == [q <= budget for q in asked]
+    assert max(record.queries for record in capped.records) <= budget
+
+
 @pytest.mark.slow
 def test_pyautoattack_agrees_with_ours_and_its_queries_are_those_that_reached_the_network() -> None:
     with torch.random.fork_rng():
@@ -134,7 +193,9 @@ def test_global_random_numbers_are_put_back_and_results_repeat() -> None:
     assert random.getstate() == before[2]
 
 
-@pytest.mark.parametrize("text", ["foolbox:NoSuchAttack", "art:Nothing", "torchattacks:PGD", "function:(no.such:one)"])
+@pytest.mark.parametrize(
+    "text", ["foolbox:NoSuchAttack", "art:Nothing", "torchattacks:Nothing", "function:(no.such:one)"]
+)
 def test_what_is_missing_is_named(text: str) -> None:
     net, x, y, eps = halfspace()
     with pytest.raises((BadInput, BadSpec)):

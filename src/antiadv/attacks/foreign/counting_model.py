@@ -34,11 +34,17 @@ class CountingModel(nn.Module):
         self.training = False
         self.images = x.clone()
         self.distance = x.new_full((len(x),), math.inf, dtype=torch.float64)
+        self.place = nn.Parameter(x.new_empty(0), requires_grad=False)  # other code looks here for the device
         self._classes = 2
         oracle.hold(self)
 
     def found(self) -> Tensor:
         return self.images
+
+    @property
+    def fooled(self) -> Tensor:
+        """Which samples have an adversarial image in the ball."""
+        return self.distance <= self.ball.reach
 
     def forward(self, z: Tensor) -> Tensor:
         sent = z.detach().to(self.x)

@@ -4,8 +4,9 @@
     level=labels                            what the attack may see: labels, scores or gradients (the default)
 
 The radius is the threat's. Where the library's class takes `eps` or `epsilons`, it is set to it. The budget holds: when
-it is spent, the attack ends, and the best images that were sent so far are judged. Random numbers of torch, numpy and
-Python are seeded from the samples' keys, and put back afterwards.
+a sample has spent it, the attack ends. A library may attack one sample after another, so each sample that still stands
+and has queries left is then attacked alone. The best images that were sent are judged. Random numbers of torch, numpy
+and Python are seeded from the samples' keys, and put back afterwards.
 Cost:       what the library sends; the oracle counts it.
 """
 
@@ -55,8 +56,10 @@ class Foreign:
         counted = CountingModel(oracle, x, y, ball, self.access)
         with seeded(int(draws.keys[0])), contextlib.suppress(BudgetSpent):
             z = self._run(counted, x, y, ball).detach().to(x)
-            fooled = counted.distance <= ball.reach
-            return torch.where(per_row(fooled, x), counted.images, z)
+            return torch.where(per_row(counted.fooled, x), counted.images, z)
+        if len(x) > 1:
+            for row in (~counted.fooled.cpu() & (oracle.left() > 0)).nonzero():
+                counted.images[row] = self(oracle[row], x[row], y[row], ball, draws[row])
         return counted.images
 
     def _run(self, counted: CountingModel, x: Tensor, y: Tensor, ball: Ball) -> Tensor:
