@@ -60,6 +60,22 @@ def test_the_ledger_survives_a_restart(tmp_path: Path) -> None:
     assert json.loads(ledger.read_text()) == {"ann": 9, "bob": 0}
 
 
+def test_renewed_keys_keep_what_was_spent() -> None:
+    keys = Keys.read(TEXT)
+    keys.charge("ann", 10)
+    keys.charge("bob", 4)
+    keys.renew(Keys.read(f"ann {digest('a new key')} 12\ncid {digest('c')} 1"))
+    assert status(keys.client, "ann's key") == status(keys.client, "bob's key") == 401
+    assert keys.client("a new key") == "ann"
+    keys.charge("ann", 2)
+    assert status(keys.charge, "ann", 1) == 429
+    keys.charge("cid", 1)
+    assert status(keys.check, "bob", 1) == 401  # its request was under way
+    keys.renew(Keys.read(TEXT))
+    assert status(keys.charge, "ann", 1) == 429  # 12 were spent, and 10 are the budget again
+    assert keys.spent == {"ann": 12, "bob": 4, "cid": 1}
+
+
 @pytest.mark.parametrize("text", ["ann", "ann abc", f"ann {'a' * 64} -3", f"a/b {'a' * 64}", f"ann {'a' * 64} 1 2"])
 def test_a_bad_line_is_named(text: str) -> None:
     with pytest.raises(BadInput, match="line 1"):
@@ -90,3 +106,6 @@ def test_keys_come_from_a_file_or_from_a_text(tmp_path: Path) -> None:
         read_keys(Path("/dev/zero"), None, None)  # it never ends
     with pytest.raises(BadInput):
         read_keys(None, None, tmp_path / "ledger")
+    (tmp_path / "keys").write_text("# nobody\n")
+    with pytest.raises(BadInput, match="no key"):
+        read_keys(tmp_path / "keys", None, None)

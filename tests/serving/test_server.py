@@ -8,12 +8,15 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from antiadv.core.bounds import read_json
 from antiadv.core.errors import BadInput
+from antiadv.serving.keys import digest
 from antiadv.serving.serve import listen
 from tests.serving.live import PATIENCE, Live, serving
 from tests.serving.nets import SHAPE, bare, binary_request, binary_scores, network, pictures
@@ -175,3 +178,29 @@ def test_a_port_in_use_is_one_sentence(live: Live) -> None:
         listen("127.0.0.1", int(live.host.partition(":")[2]))
     with pytest.raises(BadInput):
         listen("no such host", 0)
+
+
+def test_sighup_reads_the_keys_again_and_a_wrong_file_changes_nothing(tmp_path: Path) -> None:
+    file, ledger = tmp_path / "keys", tmp_path / "spent.json"
+    file.write_text(f"ann {digest('a')} 4\nbob {digest('b')}")
+    with serving(*NET, "--keys", str(file), "--ledger", str(ledger)) as server:
+
+        def status(key: str) -> int:
+            """Ask for three rows."""
+            name, _, port = server.host.partition(":")
+            with closing(http.client.HTTPConnection(name, int(port), timeout=PATIENCE)) as connection:
+                body, headers = binary_request(X)
+                connection.request("POST", INFER, body, headers | {"X-API-Key": key})
+                return connection.getresponse().status
+
+        assert [status("a"), status("b"), status("c")] == [200, 200, 401]
+        file.write_text(f"ann {digest('a')} many")
+        server.process.send_signal(signal.SIGHUP)
+        assert "line 1" in server.wait_for("reload_failed")["error"]
+        assert [status("a"), status("b")] == [429, 200]
+        file.write_text(f"ann {digest('a')} 6\ncid {digest('c')}")
+        server.process.send_signal(signal.SIGHUP)
+        assert server.wait_for("reloaded")["event"] == "reloaded"
+        assert [status("a"), status("b"), status("c")] == [200, 401, 200]
+        assert [status("a"), server.end()] == [429, 0]
+    assert read_json(ledger) == {"ann": 6, "bob": 6, "cid": 3}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -76,15 +77,13 @@ def command(
         answer=timeout,
         drain=drain,
     )
-    allowed = serve.read_keys(keys, os.environ.get("ANTIADV_KEYS"), ledger)
+    read = partial(serve.read_keys, keys, os.environ.get("ANTIADV_KEYS"), ledger)
     if kind == "local":
-        serve.serve(source, limits, allowed, host, port, logs.to(), quiet)
+        serve.serve(source, limits, read, host, port, logs.to(), quiet)
         return
     from antiadv.serving import on_ray
 
-    on_ray.serve_on_ray(
-        source, limits, allowed, host, port, address or None, on_ray.parse_replicas(replicas), logs.to()
-    )
+    on_ray.serve_on_ray(source, limits, read(), host, port, address or None, on_ray.parse_replicas(replicas), logs.to())
 
 
 def _shape(text: str) -> tuple[int, ...]:

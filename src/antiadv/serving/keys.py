@@ -3,6 +3,7 @@
     keys = Keys.read(text, ledger)       one key per line: NAME SHA256 [QUERIES]
     client = keys.client(given)          its name; Refused 401 for a wrong key
     keys.charge(client, rows)            Refused 429 if that many rows are not left; then nothing is charged
+    keys.renew(read)                     take the keys and budgets of a file that was read again
 
 The file holds digests of the keys, so it gives no access to who reads it. Keys must be long and random, because the
 digest is a plain SHA-256: `python -c "import secrets; print(secrets.token_urlsafe(32))"`. A given key is compared with
@@ -56,6 +57,11 @@ class Keys:
         lines = [line.split("#")[0].split() for line in text.splitlines()]
         return cls([_key(words, number) for number, words in enumerate(lines, 1) if words], ledger)
 
+    def renew(self, fresh: Keys) -> None:
+        """Take these keys and budgets. What a name has spent stays, also if it is gone and comes back later."""
+        self._keys, self._budgets = fresh._keys, fresh._budgets
+        self.spent = fresh.spent | self.spent
+
     def __bool__(self) -> bool:
         return bool(self._keys)
 
@@ -73,8 +79,12 @@ class Keys:
 
     def check(self, client: str | None, rows: int) -> None:
         """Refuse if the budget does not hold this many rows more."""
-        budget = None if client is None else self._budgets[client]
-        if client is not None and budget is not None and self.spent[client] + rows > budget:
+        if client is None:
+            return
+        if client not in self._budgets:
+            raise Refused(401, "this API key was removed while the request was under way.")
+        budget = self._budgets[client]
+        if budget is not None and self.spent[client] + rows > budget:
             left = max(0, budget - self.spent[client])
             raise Refused(429, f"the budget of this key is {budget} queries; {left} are left and {rows} were asked.")
 

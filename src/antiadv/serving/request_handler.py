@@ -64,7 +64,10 @@ class Served:
 
 
 class RequestHandler:
-    """See the head of this file. `load` loads again what is served; None if that is not possible."""
+    """See the head of this file. `load` loads again what is served; None if that is not possible.
+
+    `read` reads the keys again, for a reload.
+    """
 
     def __init__(
         self,
@@ -72,11 +75,12 @@ class RequestHandler:
         keys: Keys | None = None,
         log: logs.Log = logs.silent,
         load: Callable[[], Loaded] | None = None,
+        read: Callable[[], Keys] | None = None,
     ) -> None:
         self.limits, self.keys = limits or Limits(), keys or Keys([])
         self.metrics, self.log, self.room = Metrics(), log, Room(self.limits)
         self.closing = False
-        self._load, self._reloading = load, asyncio.Lock()
+        self._load, self._read, self._reloading = load, read, asyncio.Lock()
         self._served: Served | None = None
         self.metrics.watch(lambda: self._served.engine.queued if self._served else 0, lambda: self.room.taken)
 
@@ -131,19 +135,22 @@ class RequestHandler:
         return answer
 
     async def reload(self) -> Served:
-        """Load a second classifier, then swap. The first one stays if the second cannot be loaded."""
-        load = self._load
+        """Load a second classifier and the keys, then swap both. If one of them is wrong, nothing changes."""
+        load, read = self._load, self._read
         if load is None:
             raise Refused(404, "this server cannot reload.")
         if self._reloading.locked():
             raise Refused(409, "a reload is under way; wait for it.")
         async with self._reloading:
             try:
+                keys = None if read is None else await asyncio.to_thread(read)
                 fresh = await asyncio.to_thread(lambda: self.start(load()))
             except Exception as error:  # whatever is wrong with the new one, the old one goes on
                 self.metrics.reloads.labels("failed").inc()
                 self.log("reload_failed", error=first_line(error))
-                raise Refused(409, "the new classifier cannot be loaded; the old one is still served.") from error
+                raise Refused(409, "the new classifier or the keys cannot be loaded; the old ones stay.") from error
+            if keys is not None:
+                self.keys.renew(keys)
             before = self.serve(fresh)
             self.metrics.reloads.labels("done").inc()
             self.log("reloaded", model=fresh.name, version=fresh.version)

@@ -2,7 +2,7 @@
 
 SIGTERM, SIGINT   `ready` answers 503 and answers close their connections; after `drain` seconds the server stops
                   listening, finishes every accepted request and ends with exit code 0; a second SIGINT ends it at once
-SIGHUP            loads the bundle again, next to the one that is served, and swaps them
+SIGHUP            loads the bundle again, next to the one that is served, and swaps them; reads the keys again
 """
 
 from __future__ import annotations
@@ -39,13 +39,16 @@ SWITCH = 0.0005  # seconds: the engine thread and the event loop take turns more
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
 
 
-def serve(source: Source, limits: Limits, keys: Keys, host: str, port: int, log: logs.Log, quiet: bool = False) -> None:
+def serve(
+    source: Source, limits: Limits, read: Callable[[], Keys], host: str, port: int, log: logs.Log, quiet: bool = False
+) -> None:
     """Load, listen and answer until a signal. With `quiet` requests are not logged, only events."""
+    keys = read()
     keep_memory()
     sys.setswitchinterval(SWITCH)
     listener = listen(host, port)
     with contextlib.closing(listener):
-        handler = RequestHandler(limits, keys, _events(log) if quiet else log, lambda: source.load(limits.batch))
+        handler = RequestHandler(limits, keys, _events(log) if quiet else log, lambda: source.load(limits.batch), read)
         handler.serve(handler.start(source.load(limits.batch)))
         gc.collect()
         gc.freeze()  # else a search for garbage looks at all of PyTorch, and stops every request for 0.1 seconds
@@ -88,7 +91,10 @@ def read_keys(path: Path | None, text: str | None, ledger: Path | None) -> Keys:
             raise BadInput(f"the file of keys {path} cannot be read: {error}.") from error
     if text is None and ledger is not None:
         raise BadInput("a ledger counts the queries of keys; give --keys too.")
-    return Keys.read(text or "", ledger)
+    keys = Keys.read(text or "", ledger)
+    if path is not None and not keys:
+        raise BadInput(f"the file of keys {path} has no key, so everyone could ask. Add one, or leave out --keys.")
+    return keys
 
 
 async def _run(handler: RequestHandler, listener: socket.socket, log: logs.Log) -> None:
