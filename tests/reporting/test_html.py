@@ -24,6 +24,8 @@ from tests.reporting.stores import document, really_run, weaker, written
 
 ODD = "</title><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Document:

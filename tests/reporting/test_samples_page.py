@@ -26,6 +26,8 @@ from tests.reporting.test_html import CONTRAST, ODD
 REAL = "pgd:steps=3", "linf:16/255"
 COUNTED = ("clean %", "robust %", "clean", "AA", "AA gain", "gain", "Square", "adaptive")  # what the page counts again
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -27,6 +27,8 @@ from tests.serving.test_playground import picture
 READY = "document.documentElement.dataset.ready === 'yes'"
 ENDED = "document.getElementById('status').textContent === 'Done.'"
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
