@@ -23,7 +23,7 @@ import hashlib
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any  # what a JSON file holds
 
@@ -32,6 +32,7 @@ import torch
 from antiadv import defences
 from antiadv.core.errors import AntiadvError
 from antiadv.engine.meter import revision, versions
+from antiadv.engine.precision import AUTO, PRECISIONS
 from antiadv.evaluation import Cell, Resources, Store
 from antiadv.paper.cost import cost
 from antiadv.paper.missing_cells import as_stored, resolve
@@ -80,8 +81,10 @@ def plans(source: Source | None = None) -> list[Plan]:
     return [Plan(compact, "robust", EPS), Plan(standard, "standard", EPS_BLACK_BOX), Plan(wide, "robust", EPS)]
 
 
-def requests(some: Sequence[Plan], samples: int = SAMPLES, queries: int = QUERIES) -> list[CellRequest]:
-    """Each cell once: the first entrants before the others, and within them the columns in their order."""
+def requests(
+    some: Sequence[Plan], samples: int = SAMPLES, queries: int = QUERIES, wanted: Collection[str] = tuple(ATTACKS)
+) -> list[CellRequest]:
+    """Each cell once: the first entrants before the others, and within them the wanted columns in their order."""
     asks = []
     for group in ORDER:
         for first in (True, False):
@@ -89,7 +92,9 @@ def requests(some: Sequence[Plan], samples: int = SAMPLES, queries: int = QUERIE
                 for name, text in plan.entrants.items():
                     if (name in FIRST) == first:
                         asks += [
-                            CellRequest(plan.network, text, ATTACKS[c], plan.threat(c, queries), samples) for c in group
+                            CellRequest(plan.network, text, ATTACKS[c], plan.threat(c, queries), samples)
+                            for c in group
+                            if c in wanted
                         ]
     return asks
 
@@ -169,11 +174,11 @@ def main() -> int:
         print(error, file=sys.stderr)
         return 2
     out = {(p.network, p.entrants[e]) for p in some for e in refused.get(p.network.name, ()) if e in p.entrants}
-    asks = [ask for ask in requests(some, a.samples, a.queries) if (ask.network, ask.defence) not in out]
+    asks = [ask for ask in requests(some, a.samples, a.queries, a.columns) if (ask.network, ask.defence) not in out]
     asks = [ask for ask in asks if all(word in str(ask) for word in a.only)]
     todo = []
     for ask in asks:
-        cells, missing = resolve([ask], resources=resources)
+        cells, missing = resolve([ask], a.precision, resources)
         for m in missing:
             print(f"missing: {ask}: {m.why}", flush=True)
         todo += [(ask, as_stored(cell, store)) for cell in cells if not complete(cell, Store(a.beside))]
@@ -198,6 +203,10 @@ def arguments() -> argparse.Namespace:
     p.add_argument("--queries", type=int, default=QUERIES, help="budget of the black-box attacks")
     p.add_argument("--network", default="", help="networks whose name holds this")
     p.add_argument("--entrants", default="", help="names of entrants with commas between; all of them by default")
+    p.add_argument(
+        "--columns", nargs="+", choices=tuple(ATTACKS), default=tuple(ATTACKS), help="all of them by default"
+    )
+    p.add_argument("--precision", choices=(AUTO, *PRECISIONS), default=AUTO)
     p.add_argument("--only", action="append", default=[], help="cells whose text holds this; may be repeated")
     p.add_argument("--data", help="the folder of imported data sets")
     p.add_argument("--device")
