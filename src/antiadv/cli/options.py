@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 AUTO = "auto"
 PRECISIONS = ("float32", "tf32", "half", "mixed")
 COMPILE: dict[str, bool | str] = {AUTO: AUTO, "yes": True, "no": False}
-SPEEDS = ("auto", "compiled graph", "graph", "compiled", "eager")
+SPEEDS = ("auto", "compiled graph", "graph", "compiled", "eager", "mixed")
 LOOKS = 10
 DATA = Path("~/.antiadv/data")
 

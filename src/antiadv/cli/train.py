@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def command(
     recipe: Annotated[
-        str, typer.Argument(help="standard, pgd, trades, mart, awp, hydra, pretraining or self_ensemble.")
+        str, typer.Argument(help="standard, pgd, trades, mart, awp, hydra, pretraining, self_ensemble or gaussian.")
     ],
     model: Annotated[str, typer.Option("--model", help="Architecture: preact18:width=16 or wrn:depth=16,widen=4.")],
     out: Annotated[Path, typer.Option("--out", help="File for the weights; the card is written next to it.")],
@@ -32,7 +32,7 @@ def command(
     start: Annotated[Path | None, typer.Option("--start", help="Weights that replace the first phase.")] = None,
     device: options.Device = None,
     speed: Annotated[
-        str, typer.Option("--speed", help=f"How steps run on a GPU: {', '.join(options.SPEEDS)}.")
+        str, typer.Option("--speed", help=f"How steps run: {', '.join(options.SPEEDS)}. On a CPU only mixed differs.")
     ] = "auto",
     json: options.Json = False,
     debug: options.Debug = False,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from antiadv.core import spec
 from antiadv.train.awp import AWP
+from antiadv.train.gaussian import Gaussian
 from antiadv.train.hydra import Hydra
 from antiadv.train.loop import Progress, train
 from antiadv.train.mart import MART
@@ -34,6 +35,7 @@ RECIPES: dict[str, type[Recipe]] = {
     "hydra": Hydra,
     "pretraining": Pretraining,
     "self_ensemble": SelfEnsemble,
+    "gaussian": Gaussian,
 }
 
 

@@ -54,7 +54,7 @@ class Diverged(AntiadvError):
 
 @dataclass(frozen=True)
 class How:
-    """How a training is run. The result depends on it only through the order of additions."""
+    """How a training is run. Only the speed `mixed` changes more of the result than the order of additions."""
 
     device: torch.device
     speed: Speed

@@ -9,7 +9,8 @@
 
 Notation:   η → `learning_rate`, λ → `weight_decay`, μ → `momentum`, δ → `ema`, a → `averaged`.
 No step reads a number from the device: losses and hits are summed there and read once per epoch. On CUDA the network
-runs in bfloat16 (autocast), and `accelerate` turns the step into a CUDA graph, compiled first if requested.
+runs in bfloat16 (autocast), and `accelerate` turns the step into a CUDA graph, compiled first if requested. On a CPU it
+runs in float32, or in bfloat16 with the speed `mixed`: with AVX-512 twice as fast.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from antiadv.models.noise import fold, noise_layers, reseed
 from antiadv.train.augment import PAD, crop_and_flip, padded
 from antiadv.train.recipe import Batch, Recipe
 
-Speed = Literal["auto", "compiled graph", "graph", "compiled", "eager"]
+Speed = Literal["auto", "compiled graph", "graph", "compiled", "eager", "mixed"]
 SPEEDS: tuple[Speed, ...] = get_args(Speed)
 
 
@@ -61,6 +62,7 @@ class Step:
         """`images` uint8 [N, H, W, C] and `labels` int64 [N], on the device of `net`."""
         self.recipe, self.settings, self.device = recipe, settings, images.device
         self.net = net.train()
+        self.mixed = images.device.type == "cuda"  # bfloat16
         self.callee = net  # the network or its compiled form, for the recipe
         self.averaged = copy.deepcopy(net).eval()
         self.images, self.labels = padded(images), labels
@@ -100,10 +102,8 @@ class Step:
         rate, follow, t = self.knobs.unbind()
         x = crop_and_flip(self.images, self.rows, self.shift, self.flip)
         y = self.labels[self.rows]
-        # bfloat16 on CUDA only; without the cache of cast weights, which a CUDA graph would replay with old weights
-        short = torch.autocast(
-            self.device.type, torch.bfloat16, enabled=self.device.type == "cuda", cache_enabled=False
-        )
+        # without the cache of cast weights, which a CUDA graph would replay with old weights
+        short = torch.autocast(self.device.type, torch.bfloat16, enabled=self.mixed, cache_enabled=False)
         with short, taken_first(self.device):
             g, loss = self.recipe.gradients(self.callee, self.weights, Batch(x, y, self.d.permute(0, 3, 1, 2), t))
         with torch.no_grad():
@@ -157,6 +157,7 @@ def accelerate(step: Step, speed: Speed, say: Callable[[str], None]) -> Callable
 
     A trial takes a few real steps, and then restores the state, so it does not change the training.
     """
+    step.mixed = step.mixed or speed == "mixed"
     for way in _ways(step, speed):
         before = [t.clone() for t in (*step.state().values(), step.sums)]
         try:
@@ -215,6 +216,7 @@ _TRIED: dict[Speed, tuple[Speed, ...]] = {
     "graph": ("graph",),
     "compiled": ("compiled",),
     "eager": (),
+    "mixed": (),
 }
 _WAYS: dict[Speed, Callable[[Step], Callable[[], None]]] = {
     "compiled graph": _compiled_and_captured,
