@@ -47,6 +47,7 @@ from tools.run_paper import run_all
 
 LIMITED = (SCORES, LABELS, NES)
 ORDER = ((SCORES, ADAPTIVE), (LABELS,), (GRADIENTS,), (NES,))
+FEATURES = "robust features"  # takes part where its file is there
 FIRST = (  # entrants whose cells are run before those of the others
     *("bare", "layer", "gated layer", "mirrored scores", "small noise", "score noise", "scaled scores"),
     "rounded scores",
@@ -67,8 +68,16 @@ class Plan:
     only: tuple[str, ...] = ()  # names of entrants; all, if there are none
 
     @property
+    def features(self) -> Path:
+        """The file of `robust_features` for this network. The path is part of the cells, so it is relative."""
+        return Path("results/league", f"{self.network.name.replace(':', '-')}-features.safetensors")
+
+    @property
     def entrants(self) -> dict[str, str]:
-        return {name: text for name, text in entrants(self.kind).items() if not self.only or name in self.only}
+        found = entrants(self.kind)
+        if self.features.exists():
+            found[FEATURES] = f"robust_features:path={self.features}"
+        return {name: text for name, text in found.items() if not self.only or name in self.only}
 
     def threat(self, column: str, queries: int = QUERIES) -> str:
         return f"{self.radius},queries={queries}" if column in LIMITED else self.radius

@@ -38,7 +38,7 @@ def pixels(*sizes: float) -> Tensor:
 def test_the_second_moment_is_that_of_the_features(tmp_path: Path) -> None:
     write_moment(tmp_path / "m.safetensors", linear(), pixels(1, 0.8, 0.6, 0.2), batch=3)
     held = load_file(tmp_path / "m.safetensors")
-    torch.testing.assert_close(held["moment"], torch.diag(torch.tensor([1, 0.64, 0.36, 0.04]).double() / 4))
+    torch.testing.assert_close(held["moment"], torch.diag(torch.tensor([1, 0.64, 0.36, 0.04]) / 4))
     assert held["weight"].tolist() == W
 
 

@@ -80,7 +80,7 @@ def write_moment(path: str | Path, base: nn.Module, images: Tensor, batch: int =
     for x in images.split(batch):
         h = _features(base, layer, x)
         moment += h.T @ h / len(images)
-    save_file({"moment": moment, "weight": layer.weight.detach().cpu().contiguous()}, path)
+    save_file({"moment": moment.float(), "weight": layer.weight.detach().cpu().contiguous()}, path)
 
 
 def last_layer(base: nn.Module) -> nn.Linear:

@@ -53,8 +53,8 @@ def _same(text: str) -> Settings:
     return Settings(text, text)
 
 
-# A line for each entrant. Left out: smoothing, whose worth is its certificate (`antiadv certify`); robust_features,
-# which needs a file made for the network; and stateful, which judges a client and not an image.
+# A line for each entrant. The noise of smoothing is what a network that was trained without noise bears. Left out is
+# robust_features, which needs a file made for the network from training images: name it with `--entrants`.
 ENTRANTS: dict[str, Settings] = {
     "bare": _same(defences.BARE),
     "layer": Settings("anti_adversary:step_size=0.01", "anti_adversary"),
@@ -68,6 +68,8 @@ ENTRANTS: dict[str, Settings] = {
     "jpeg": _same("jpeg"),
     "bit depth": _same("bit_depth"),
     "hedge": _same("hedge"),
+    "stateful": _same("stateful"),
+    "smoothing": Settings("smoothing:std=0.02", "smoothing:std=0.05"),
 }
 
 
