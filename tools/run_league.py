@@ -31,6 +31,7 @@ import torch
 
 from antiadv import defences
 from antiadv.core.errors import AntiadvError
+from antiadv.defences.robust_features import write_moment
 from antiadv.engine.meter import revision, versions
 from antiadv.engine.precision import AUTO, PRECISIONS
 from antiadv.evaluation import Cell, Resources, Store
@@ -108,6 +109,15 @@ def requests(
     return asks
 
 
+def write_features(some: Sequence[Plan], resources: Resources, directory: str | None, images: int) -> None:
+    """Write the file of `robust_features` for each network that has none, from so many training images."""
+    for plan in some:
+        if images and not plan.network.absent and not plan.features.exists():
+            train = resources.data("cifar10:train" + (f",dir={directory}" if directory else ""))
+            x = train.images(range(images)).to(resources.device)
+            write_moment(plan.features, resources.model(plan.network.model), x)
+
+
 # ---------------------------------------------------------------- clean traffic
 
 
@@ -120,8 +130,8 @@ def waiting(path: Path) -> Iterator[None]:
         yield
 
 
-def measure_traffic(some: Sequence[Plan], path: Path, samples: int, resources: Resources) -> None:
-    """Store what each entrant costs and changes on clean images, one after the other. What is stored stays."""
+def measure_traffic(some: Sequence[Plan], path: Path, samples: int, resources: Resources, timed: bool = True) -> None:
+    """Store what each entrant costs and changes on clean images. What is stored stays; missing times are added."""
     found = read_traffic(path)
     for plan in some if samples else ():
         if plan.network.absent:
@@ -141,22 +151,31 @@ def measure_traffic(some: Sequence[Plan], path: Path, samples: int, resources: R
         x, y = images.images(ids).to(resources.device), images.labels(ids).to(resources.device)
         for entrant, text in plan.entrants.items():
             full = defences.full_text(text)
-            if kept["defences"].get(entrant) == full:
+            seen = kept["found"].get(entrant)
+            if kept["defences"].get(entrant) == full and not (timed and seen is not None and seen["time"] is None):
                 continue
-            found[name] = kept = _with_traffic(kept, entrant, text, plan, resources, x, y, ids)
+            found[name] = kept = _with_traffic(kept, entrant, text, plan, resources, x, y, ids, timed)
             kept["defences"][entrant] = full
             put(found, path)
 
 
 def _with_traffic(
-    kept: Facts, entrant: str, text: str, plan: Plan, resources: Resources, x: torch.Tensor, y: torch.Tensor, ids: range
+    kept: Facts,
+    entrant: str,
+    text: str,
+    plan: Plan,
+    resources: Resources,
+    x: torch.Tensor,
+    y: torch.Tensor,
+    ids: range,
+    timed: bool,
 ) -> dict[str, Any]:
     """What is stored of a network, with one more entrant, or with the reason why the network refuses it."""
     net, began, name = resources.model(plan.network.model), time.monotonic(), plan.network.name
     seen, refused = dict(kept["found"]), dict(kept["refused"])
     try:
-        facts = seen[entrant] = measure(net, defences.wrap(text, net), x, y, ids).json()
-        said = f"{facts['passes']:.2f} passes, {facts['time']:.2f} times the time"
+        facts = seen[entrant] = measure(net, defences.wrap(text, net), x, y, ids, timed=timed).json()
+        said = f"{facts['passes']:.2f} passes"
     except AntiadvError as error:
         said = refused[entrant] = str(error)
     print(f"clean traffic of {name}, {entrant}: {said}; {time.monotonic() - began:.0f} s", flush=True)
@@ -177,7 +196,8 @@ def main() -> int:
     try:
         with waiting(path):
             if not a.list:
-                measure_traffic(some, path, a.clean, resources)
+                write_features(some, resources, a.data, a.features)
+                measure_traffic(some, path, a.clean, resources, not a.untimed)
         refused = {name: set(facts.get("refused", ())) for name, facts in read_traffic(path).items()}
     except (AntiadvError, OSError) as error:
         print(error, file=sys.stderr)
@@ -209,6 +229,10 @@ def arguments() -> argparse.Namespace:
     p.add_argument("--minutes", type=float, default=8.0, help="from the start of this process")
     p.add_argument("--samples", type=int, default=SAMPLES, help="samples of every cell")
     p.add_argument("--clean", type=int, default=CLEAN, help="images of the clean traffic; 0: do not measure it")
+    p.add_argument(
+        "--untimed", action="store_true", help="the machine is busy: leave times on clean images to a later call"
+    )
+    p.add_argument("--features", type=int, default=0, help="training images for a robust_features file; 0: make none")
     p.add_argument("--queries", type=int, default=QUERIES, help="budget of the black-box attacks")
     p.add_argument("--network", default="", help="networks whose name holds this")
     p.add_argument("--entrants", default="", help="names of entrants with commas between; all of them by default")

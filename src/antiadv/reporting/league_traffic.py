@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from antiadv.core.defence import Defence, Randomised
+from antiadv.core.defence import Defence, Randomised, base_of
 from antiadv.core.draws import Draws
 from antiadv.core.validation import check_sound
 from antiadv.engine.meter import Meter
@@ -49,8 +49,16 @@ class Traffic:
 
 
 @torch.no_grad()
-def measure(model: nn.Module, defended: nn.Module, x: Tensor, y: Tensor, ids: Sequence[int], seed: int = 0) -> Traffic:
-    """Measure one entrant on these images; `defended` wraps `model`, or is it."""
+def measure(
+    model: nn.Module,
+    defended: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    ids: Sequence[int],
+    seed: int = 0,
+    timed: bool = True,
+) -> Traffic:
+    """Measure one entrant on these images; `defended` wraps `model`, or is it. `timed=False` is for a busy machine."""
     y = y.to(x.device)
     draws = Draws.of(seed, torch.tensor(list(ids), device=x.device))
     before = torch.cat([model(part).float() for part in x.split(BATCH)])
@@ -62,15 +70,15 @@ def measure(model: nn.Module, defended: nn.Module, x: Tensor, y: Tensor, ids: Se
     right = after.argmax(1) == y
     said = zip(q.amax(1).tolist(), truth.tolist(), right.tolist(), strict=True)
     bare = defended is model
-    spent = None if bare else cost(model, defended, x[:TIMED])
+    spent = cost(model, defended, x[:TIMED]) if timed and not bare else None
     return Traffic(
         n=len(x),
         right=int(right.sum()),
         changed=int((before.argmax(1) != after.argmax(1)).sum()),
         error=calibrated(list(said)).error,
         shift=float((p - q).abs().sum(1).mean() / 2),
-        passes=1.0 if bare else _passes(model, defended, x),
-        time=1.0 if spent is None else spent.defended_ms / spent.bare_ms,
+        passes=1.0 if bare else _passes(defended, x),
+        time=1.0 if bare else None if spent is None else spent.defended_ms / spent.bare_ms,
     )
 
 
@@ -83,14 +91,14 @@ def _slices(n: int) -> list[slice]:
     return [slice(i, i + BATCH) for i in range(0, n, BATCH)]
 
 
-def _passes(model: nn.Module, defended: nn.Module, x: Tensor) -> float:
-    """Mean passes through the bare network for one image that comes alone."""
+def _passes(defended: nn.Module, x: Tensor) -> float:
+    """Mean passes through the base network for one image that comes alone."""
     groups = [x]
     stages = defended.stages() if isinstance(defended, Defence) else None
     if stages is not None:
         on = torch.cat([stages.goes_on(stages.first(part)).reshape(-1) for part in x.split(BATCH)])
         groups = [x[on], x[~on]]
-    with Meter(model) as meter:
+    with Meter(base_of(defended)) as meter:  # a copy of the network, if the defence edits it
         for group in groups:
             for part in group.split(BATCH) if len(group) else ():
                 defended(part)
