@@ -1,7 +1,7 @@
 #!/bin/sh
 # What is still to be run on an H200, cut into calls of at most ten minutes each. Every call resumes.
 #
-#     DATA=FOLDER tools/on_gpu.sh 1          then 2 and 3; 4 to 7 if there is time left
+#     DATA=FOLDER tools/on_gpu.sh 1          then 2 and 3; 4 to 8 if there is time left
 #
 #   1   benchmark `large`: theirs (7 min) and ours, first process (2 min); `fast` on the same images (1 min)
 #   2   benchmark `layer`: theirs (5 min) and ours twice (4 min)
@@ -10,25 +10,29 @@
 #   5   all 10,000 images: `fast` on two compact networks (1 min); table 3, the bare networks (9 min)
 #   6   table 3 on all 10,000 images, with the layer, as far as it comes (10 min; call it again until it says complete)
 #   7   table 1 on all 500 ImageNet-like images (10 min; call it again until it says complete)
+#   8   the league: every defence and attack on three networks and 500 images, by six processes (10 min; call it again
+#       until it says complete). Further words go to tools.run_league. To try it, on a CPU:
+#       DEVICE=cpu DATA=FOLDER tools/on_gpu.sh 8 --store /tmp/league --samples 2 --queries 5 --clean 20 --network compact
 #
 # The minutes are guesses from runs on 512 and 1,000 images. DATA holds the imported data sets: CIFAR-10 in full, CIFAR-100,
 # and for 7 the images and ResNet-50 (`antiadv data import`). For 1, 2 and 4 pyautoattack must be importable. PYTHON is
 # the interpreter.
 set -eu
 cd "$(dirname "$0")/.."
-[ $# -eq 1 ] || {
+[ $# -ge 1 ] || {
     sed -n '2,/^set/s/^# \{0,1\}//p' "$0"
     exit 2
 }
-: "${DATA:?the folder of imported data sets}" "${PYTHON:=python3}"
+: "${DATA:?the folder of imported data sets}" "${PYTHON:=python3}" "${DEVICE:=cuda}"
 DATA=$(cd "$DATA" && pwd) # absolute, because runs are processes of their own
 export PYTHONPATH="$PWD/src${PYTHONPATH:+:$PYTHONPATH}"
 full="cifar10:test,dir=$DATA"
 
-defaults() { "$PYTHON" -W ignore -m benchmarks.defaults --device cuda "$@"; }
-fast() { "$PYTHON" -m tools.run_fast --device cuda --precision half --data "$DATA" "$@"; }
-speed() { "$PYTHON" -W ignore -m benchmarks.speed --device cuda --precision tf32 --sides half --repeats 1 "$@"; }
-paper() { "$PYTHON" -m tools.run_paper --device cuda --precision half --data "$DATA" --minutes 9.5 "$@"; }
+defaults() { "$PYTHON" -W ignore -m benchmarks.defaults --device "$DEVICE" "$@"; }
+fast() { "$PYTHON" -m tools.run_fast --device "$DEVICE" --precision half --data "$DATA" "$@"; }
+speed() { "$PYTHON" -W ignore -m benchmarks.speed --device "$DEVICE" --precision tf32 --sides half --repeats 1 "$@"; }
+paper() { "$PYTHON" -m tools.run_paper --device "$DEVICE" --precision half --data "$DATA" --minutes 9.5 "$@"; }
+league() { "$PYTHON" -m tools.run_league --device "$DEVICE" --data "$DATA" --minutes 9.5 --processes 6 "$@"; }
 
 case "$1" in
 1)
@@ -38,7 +42,7 @@ case "$1" in
 2) defaults --jobs layer ;;
 3)
     fast --minutes 5 --only 'fast on'
-    "$PYTHON" -m tools.run_gate --device cuda --data "$DATA" --minutes 4
+    "$PYTHON" -m tools.run_gate --device "$DEVICE" --data "$DATA" --minutes 4
     ;;
 4)
     defaults --jobs large --data "$full" --runs second
@@ -52,5 +56,11 @@ case "$1" in
     ;;
 6) paper --experiments table-3 --samples 10000 --only compact --only anti_adversary ;;
 7) paper --experiments table-1 --only imagenet ;;
-*) echo "there is no call $1; known are 1 to 7." >&2 && exit 2 ;;
+8)
+    shift
+    league --features 10000 "$@" --minutes 0 # first the clean traffic, alone: it is timed
+    for _ in 1 2 3 4 5 6; do league --clean 0 "$@" & done
+    wait
+    ;;
+*) echo "there is no call $1; known are 1 to 8." >&2 && exit 2 ;;
 esac

@@ -34,7 +34,7 @@ from antiadv.reporting.league_entrants import (
     named,
 )
 from antiadv.reporting.league_stored import TRAFFIC, leagues
-from antiadv.reporting.league_table import HIDES, KEEPS, NONE, League, Line
+from antiadv.reporting.league_table import FEW, HIDES, KEEPS, NONE, League, Line
 from antiadv.reporting.league_traffic import Traffic, measure
 from tests.engine.probes import record
 from tests.toys import small_net
@@ -161,6 +161,19 @@ def test_without_a_settled_gain_the_bare_network_is_recommended() -> None:
     assert made.label(layer) == NONE
     assert made.label(bare) == ""
     assert of(dataclasses.replace(bare, cells={})).choice is None
+
+
+def test_with_few_images_nothing_is_recommended() -> None:
+    def few(made: Line) -> Line:
+        cells = {column: (was, facts[: FEW - 1]) for column, (was, facts) in made.cells.items()}
+        return dataclasses.replace(made, cells=cells)
+
+    bare, layer = line("bare", 1, {SCORES: 41}), line("layer", 5, {SCORES: 0})
+    assert of(bare, layer).choice is layer
+    made = of(few(bare), few(layer))
+    assert made.choice is None
+    assert f"square had {FEW - 1} images" in made.sentences[0]
+    assert made.json()["deploy"] is None
 
 
 def test_one_that_loses_clean_accuracy_is_not_recommended() -> None:

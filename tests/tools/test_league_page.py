@@ -84,7 +84,8 @@ def test_the_page_recommends_and_says_where_the_layer_is_dominated(tmp_path: Pat
     assert place is not None
     assert place.rival == "mirrored scores"
     assert place.settled
-    assert f"scores: {place}" in " ".join(text.split())
+    assert f"| {place} |" in text
+    assert "**The layer.** It is surely dominated on `compact:trades` against scores." in " ".join(text.split())
     assert "hides only" in text
     assert "square with 2000 queries" in text
     files = league.files(tmp_path)
@@ -94,7 +95,7 @@ def test_the_page_recommends_and_says_where_the_layer_is_dominated(tmp_path: Pat
     drawn = [content for name, content in files.items() if name.endswith(".svg")]
     assert len(drawn) == 1
     assert all("mirrored scores" in content for content in drawn)
-    assert "not complete" in text, f"{N} images are fewer than planned"
+    assert f"On `compact:trades` the attacks had {N} images." in " ".join(text.split()), "fewer than planned"
 
 
 def test_cells_of_the_gate_are_shown_and_not_run_again(tmp_path: Path) -> None:
@@ -111,7 +112,8 @@ def test_cells_of_the_gate_are_shown_and_not_run_again(tmp_path: Path) -> None:
     (made,) = league.found(tmp_path / "results" / "league")
     assert [line.name for line in made.lines] == ["bare", "layer", "gated layer"]
     assert [line.passes for line in made.lines] == [1, 5, 5]
-    assert "was not run on mirrored scores" in " ".join(league.page(tmp_path).split())
+    told = " ".join(league.page(tmp_path).split())
+    assert "these attacks are missing: scores for mirrored scores, small noise" in told
     assert all(run_league.complete(cell, Store(tmp_path / "results" / "gate")) for cell in cells)
     assert not run_league.complete(cells[0], Store(tmp_path / "results" / "league"))
 

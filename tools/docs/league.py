@@ -7,10 +7,12 @@ from pathlib import Path
 
 from antiadv import defences, models
 from antiadv.evaluation import Store
+from antiadv.evaluation.certify_stored import stored_runs
 from antiadv.reporting.league_card import cards, pictures
-from antiadv.reporting.league_entrants import ENTRANTS, SCORES
+from antiadv.reporting.league_entrants import COLUMNS, ENTRANTS, SCORES
 from antiadv.reporting.league_stored import TRAFFIC, Facts, cell_of, leagues, read_traffic, sizes
 from antiadv.reporting.league_table import League
+from antiadv.reporting.measures import Share
 from antiadv.reporting.render.markdown import table_as_markdown
 from antiadv.reporting.wording import count, join
 from tools.docs.markdown import render, table, wrap
@@ -19,6 +21,8 @@ from tools.run_league import SAMPLES, Plan, plans
 
 NOTHING = "**Nothing is stored yet.** Run the command at the end of this page, then `make docs`."
 LAYERS = ("layer", "gated layer")
+RADII = 0.0, 0.1, 0.25, 0.5, 0.75
+FRONT, SURELY, PERHAPS = "on the front", "surely dominated", "dominated, but within the error,"
 FILES = "docs/league"  # of the figures and the cards
 
 
@@ -28,7 +32,8 @@ def page(root: Path) -> str:
         "league",
         deploy="\n\n".join(wrap(" ".join(each.sentences)) for each in made) or NOTHING,
         few=f"{wrap(few(made))}\n\n" if few(made) else "",
-        layer="\n\n".join(wrap(where(each)) for each in made) or NOTHING,
+        layer=where(made) if made else NOTHING + "\n",
+        floor=floor(root / "results" / "certify"),
         tables="\n".join(map(section, made)) or NOTHING + "\n",
         settings=table(settings()),
     )
@@ -95,23 +100,36 @@ def _traffic(n: int, right: int, changed: int, passes: float) -> Facts:
 
 def few(made: Sequence[League]) -> str:
     """A warning while entrants were not attacked, or with fewer images than planned."""
-    told = [f"On `{each.network}`, {said}" for each in made if (said := _missing(each))]
-    if not told:
-        return ""
-    return (
-        f"**The league is not complete.** {' '.join(told)} So read what follows as a comparison of the entrants in the "
-        "tables, and not as the league's answer. The command at the end of this page runs what is missing, on a GPU."
-    )
+    missing = [said for each in made if (said := _missing(each))]
+    small = [said for each in made if (said := _small(each))]
+    parts = [f"**Not every defence ran on every network.** {' '.join(missing)}"] if missing else []
+    parts += [f"**Few images.** {' '.join(small)} So the intervals are wide."] if small else []
+    if parts:
+        parts.append("The last commands of this page run the rest, on a GPU.")
+    return " ".join(parts)
 
 
 def _missing(made: League) -> str:
     plan = next(plan for plan in plans() if plan.network.name == made.network)
-    sizes_of = {line.name: len(line.cells[SCORES][1]) for line in made.lines if SCORES in line.cells}
-    none = [name for name in plan.entrants if name not in sizes_of]
-    some = [f"{name} on {n} images only" for name, n in sizes_of.items() if n < SAMPLES]
-    parts = [f"the score attack was not run on {join(none)}"] if none else []
-    parts += [f"it was run on {join(some)} (on a CPU)"] if some else []
-    return f"{' and '.join(parts)}." if parts else ""
+    lacking: dict[str, list[str]] = {}
+    for column in COLUMNS:
+        have = {line.name for line in made.lines if column in line.cells}
+        if none := [name for name in plan.entrants if name not in have]:
+            lacking.setdefault(join(none), []).append(column)
+    parts = [f"{join(columns)} for {names}" for names, columns in lacking.items()]
+    return f"On `{made.network}` these attacks are missing: {'; '.join(parts)}." if parts else ""
+
+
+def _small(made: League) -> str:
+    sizes_of: dict[int, list[str]] = {}
+    for line in made.lines:
+        if SCORES in line.cells:
+            sizes_of.setdefault(len(line.cells[SCORES][1]), []).append(line.name)
+    usual = max(sizes_of, key=lambda n: len(sizes_of[n]), default=SAMPLES)
+    if usual >= SAMPLES:
+        return ""
+    others = [f"{n} for {join(names)}" for n, names in sizes_of.items() if n < usual]
+    return f"On `{made.network}` the attacks had {usual} images{f' ({join(others)})' if others else ''}."
 
 
 def _images(made: League) -> str:
@@ -120,12 +138,24 @@ def _images(made: League) -> str:
 
 
 def short(root: Path) -> str:
-    """A paragraph for README.md: what the layer gains against score attacks, gated or not, and what it costs."""
+    """A paragraph for README.md: what the layer gains against score attacks, gated or not, and who is as strong."""
     made = [each for each in found(root / "results" / "league") if SCORES in each.bare.cells]
     parts = [part for name in LAYERS if (part := _gains(made, name))]
-    attack = made[0].columns[SCORES] if made else ""
-    about = f"**Against attackers who compare scores** ({attack}), {'; '.join(parts)}." if parts else ""
+    attack = join(sorted({each.columns[SCORES] for each in made}))
+    about = f"**Against attackers who compare scores** ({attack}), {'; '.join(parts)}.{_equal(made)}" if parts else ""
     return f"{wrap(f'{about} [The league](docs/league.md) says which defence to deploy.'.lstrip())}\n"
+
+
+def _equal(made: Sequence[League]) -> str:
+    """Where the layer lies on the network on which most defences met, or nothing while few did."""
+    each = max(made, key=lambda each: sum(SCORES in line.cells for line in each.lines))
+    met = [line for line in each.lines if SCORES in line.cells]
+    layer = next((line for line in met if line.name == LAYERS[0]), None)
+    place = None if layer is None or len(met) < len(ENTRANTS) // 2 else each.place(layer)
+    if layer is None or place is None:
+        return ""
+    of = f"On `{each.network}`, where {len(met) - 1} defences met on {len(layer.cells[SCORES][1])} images, the layer is"
+    return f" {of} {place}."
 
 
 def _gains(made: Sequence[League], name: str) -> str:
@@ -163,15 +193,47 @@ def front(made: League, column: str) -> str:
     return "; ".join(f"{line.name} ({line.passes:g} passes, {robust})" for line, robust in shown if robust) or "–"
 
 
-def where(made: League) -> str:
-    """Where the layer, gated or not, lies in each column."""
-    told = []
-    for line in made.lines:
-        if line.name in LAYERS:
-            places = {column: made.place(line, column) for column in made.columns}
-            said = "; ".join(f"{column}: {place}" for column, place in places.items() if place is not None)
-            told.append(f"*{line.name}*: {said or 'nothing is stored'}.")
-    return f"On `{made.network}`, {' '.join(told)}"
+def where(made: Sequence[League]) -> str:
+    """Where the layer, gated or not, lies: in words, and for each network and attacker."""
+    return "\n".join([*(wrap(_told(made, name)) + "\n" for name in LAYERS), table(_places(made))])
+
+
+def _places(made: Sequence[League]) -> list[dict[str, str]]:
+    rows = []
+    for each in made:
+        for column, words in each.columns.items():
+            rivals = [line for line in each.lines if column in line.cells]
+            found = {line.name: place for line in rivals if (place := each.place(line, column)) is not None}
+            if set(LAYERS) & set(found):
+                row = {"network": f"`{each.network}`", "attacker": words, "entrants": str(len(rivals))}
+                rows.append(row | {name: str(found.get(name, "–")) for name in LAYERS})
+    return rows
+
+
+def _told(made: Sequence[League], name: str) -> str:
+    """On which networks, against which attackers, an entrant is on the front, and where it is dominated."""
+    lies: dict[str, list[str]] = {}
+    for each in made:
+        (line,) = (line for line in each.lines if line.name == name)
+        by: dict[str, list[str]] = {}
+        for column in each.columns:
+            if (place := each.place(line, column)) is not None:
+                kind = FRONT if place.on_front else SURELY if place.settled else PERHAPS
+                by.setdefault(kind, []).append(column.replace(",", " of"))
+        for kind, columns in by.items():
+            lies.setdefault(kind, []).append(f"`{each.network}` against {join(columns)}")
+    parts = [f"It is {kind} on {'; '.join(lies[kind])}." for kind in (FRONT, SURELY, PERHAPS) if kind in lies]
+    return f"**The {name}.** {' '.join(parts)}"
+
+
+def floor(folder: Path) -> str:
+    """Certified accuracy of the networks in this folder, at each radius."""
+    rows = []
+    for identity, made in stored_runs(folder):
+        who = {"network": f"`{identity['model']}`", "std": f"{made.setting.std:g}", "images": str(len(made.records))}
+        shares = {f"{p.radius:g}": str(Share(p.certified, p.low, p.high, len(made.records))) for p in made.curve(RADII)}
+        rows.append(who | shares | {"no certificate": str(made.abstained)})
+    return table(rows) if rows else NOTHING + "\n"
 
 
 def settings() -> Sequence[dict[str, str]]:

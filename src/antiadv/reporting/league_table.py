@@ -35,6 +35,7 @@ from antiadv.reporting.measures import (
 from antiadv.reporting.table import Table, text_table
 from antiadv.reporting.wording import NOTHING
 
+FEW = 50  # attacked samples, below which nothing is recommended
 LOSS = 0.01  # of clean accuracy, at most, for an entrant to be recommended
 HIDES, KEEPS, NONE = "hides only", "keeps a gain", "no gain"
 
@@ -43,13 +44,12 @@ Read = tuple[Cell, Sequence[Record]]
 
 @dataclass(frozen=True)
 class Line:
-    """One entrant: its clean traffic, and the records of each column. `certified` is a share with a proof, if any."""
+    """One entrant: its clean traffic, and the records of each column."""
 
     name: str
     spec: str
     traffic: Traffic | None
     cells: Mapping[str, Read] = field(repr=False)
-    certified: Share | None = None
 
     @property
     def passes(self) -> float | None:
@@ -166,7 +166,7 @@ class League:
     @property
     def choice(self) -> Line | None:
         """The entrant to deploy: the bare network if no other gains anything; None while nothing can be said."""
-        if SCORES not in self.bare.cells:
+        if SCORES not in self.bare.cells or len(self.bare.cells[SCORES][1]) < FEW:
             return None
         able = [line for line in self.lines if self._able(line)]
         if not able:
@@ -188,7 +188,11 @@ class League:
         """What to deploy, what it costs, and what is left when the attacker knows."""
         chosen, attack = self.choice, self.columns.get(SCORES, "")
         if chosen is None:
-            return [f"On {self.network} nothing can be said yet: the bare network was not attacked by scores."]
+            n = len(self.bare.cells[SCORES][1]) if SCORES in self.bare.cells else 0
+            return [
+                f"On {self.network} nothing is recommended yet: {attack or 'the score attack'} had {n} images, and a "
+                f"comparison needs {FEW} or more. Run the same command again: it adds images."
+            ]
         if chosen is self.bare:
             said = f"On {self.network} deploy the bare network: no entrant has a settled gain against {attack}"
             return [f"{said} without losing more than a point of clean accuracy.", self._holders()]
@@ -228,7 +232,7 @@ class League:
     @property
     def table(self) -> Table:
         head = ["defence", "clean %", "calibration error", "shift", "passes", "time", *self.columns]
-        head += ["queries", "certified", "front", "label"]
+        head += ["queries", "front", "label"]
         return text_table(head, [self._texts(line) for line in self.lines])
 
     def _texts(self, line: Line) -> list[str]:
@@ -247,7 +251,6 @@ class League:
             *costs,
             *(self.result(line, column) for column in self.columns),
             NOTHING if median is None else str(median),
-            "" if line.certified is None else str(line.certified),
             "" if place is None else "yes" if place.on_front else "no",
             self.label(line),
         ]
@@ -266,6 +269,10 @@ class League:
         ran = "; ".join(f"{column}: {attack}" for column, attack in self.columns.items())
         out = [f"{name} is left out: {why}" for name, why in self.left_out.items()]
         front = ", ".join(f"{line.name} ({line.passes:g})" for line in self.front())
+        if any(self.label(line) == HIDES for line in self.lines):
+            out.append(
+                f"{HIDES}: a gain under some attack is settled, and none under the attack that knows the defence."
+            )
         chosen = f" Settings: {self.settings}." if self.settings else ""
         return [f"At most {n} samples. {ran}.{chosen}", f"Pareto front of passes against scores: {front}.", *out]
 
@@ -283,7 +290,7 @@ class League:
 
         under = {c: {"robust": plain(line.robust(c)), "gain": plain(self.gain(line, c))} for c in self.columns}
         place = {c: None if (p := self.place(line, c)) is None else str(p) for c in self.columns}
-        rest = {"median_queries": plain(line.queries()), "certified": plain(line.certified), "label": self.label(line)}
+        rest = {"median_queries": plain(line.queries()), "label": self.label(line)}
         return {"name": line.name, "defence": line.spec, "clean": plain(line.traffic), **under, "place": place, **rest}
 
 
