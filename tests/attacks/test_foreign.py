@@ -236,11 +236,13 @@ def test_ours_as_art_calls_it() -> None:
 
 def test_the_table_of_the_page_is_what_is_stored() -> None:
     root = Path(__file__).resolve().parents[2]
-    page = (root / "docs" / "other-libraries.md").read_text()
+    page = (root / "docs" / "other-libraries.md").read_text().splitlines()
+    lines = {attacks.parse(line.split("`")[1]): line for line in page if line.startswith("| `")}
     store = antiadv.Store(root / "results" / "other-libraries")
-    found = {cell.attack.partition(":")[0]: store.read(cell) for cell in store.cells()}
-    assert set(found) == {"pgd", "foolbox"}
-    for name, records in found.items():
+    found = {attacks.parse(cell.attack): (cell.threat, store.read(cell)) for cell in store.cells()}
+    assert found.keys() == lines.keys()
+    for attack, (threat, records) in found.items():
         asked = [sum(getattr(r, k) for r in records) / len(records) for k in ("queries", "gradients")]
-        line = next(text for text in page.splitlines() if text.startswith(f"| `{name}"))
-        assert line.endswith(f"| {robust_accuracy(records, antiadv.Linf(8 / 255))} | {asked[0]:.1f} | {asked[1]:.1f} |")
+        numbers = robust_accuracy(records, threat.ball), f"{asked[0]:.1f}", f"{asked[1]:.1f}"
+        assert lines[attack].endswith("".join(f"| {number} " for number in numbers) + "|")
+        assert len(records) == 100
