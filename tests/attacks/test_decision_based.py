@@ -54,6 +54,7 @@ def test_in_the_plane_they_reach_the_true_l2_distance(text: str) -> None:
     assert excess(text, halfspace(2, shape=(1, 1, 2)), L2(math.inf), 1000).max() < 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "queries"),
     [("boundary", 5000), ("hop_skip_jump", 10_000), ("qeba:factor=1,probes=100,max_probes=10000", 10_000)],

@@ -269,7 +269,7 @@ def test_a_step_is_few_operations_and_waits_once_a_query(
     text: str, p: float, most: int, waits: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ball, more = Ball(p, 0.01), "," if ":" in text else ":"
-    few, many = (counted(f"{text}{more}steps={steps}", ball, monkeypatch) for steps in (32, 64))
-    assert (many.answers - few.answers) / 32 == waits
+    few, many = (counted(f"{text}{more}steps={steps}", ball, monkeypatch) for steps in (16, 32))
+    assert (many.answers - few.answers) / 16 == waits
     assert many.sizes == few.sizes
-    assert (many.operations - few.operations) / 32 <= most
+    assert (many.operations - few.operations) / 16 <= most

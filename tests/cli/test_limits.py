@@ -21,6 +21,7 @@ BEYOND = {
     "5,000 digits, negative": "-" + "9" * 5000,
     "5,000 digits, grouped": "_".join(["999"] * 1667),
 }
+LONGEST = ["2^64", "5,000 digits"]  # one that does not fit into 64 bits, and one that Python does not read
 DEVICES = ["hpu", "foo", "privateuseone", "xla", "maia", "cuda:99", "cpu:-1", "cpu:" + "9" * 5000, "é", "two words"]
 
 
@@ -76,7 +77,7 @@ def test_a_class_that_the_network_has_not(
     assert "0 … 9" in said
 
 
-@pytest.mark.parametrize("what", BEYOND)
+@pytest.mark.parametrize("what", LONGEST)
 @pytest.mark.parametrize(
     ("option", "before"),
     [("seed", ""), ("batch", ""), ("shard", ""), ("looks", ""), ("samples", ""), ("samples", "0:"),
@@ -92,7 +93,7 @@ def test_an_evaluation_with_a_number_beyond_64_bits(
     assert not (tmp_path / "store").exists()
 
 
-@pytest.mark.parametrize("what", BEYOND)
+@pytest.mark.parametrize("what", LONGEST)
 @pytest.mark.parametrize("option", ["--epochs", "--batch", "--seed"])
 def test_training_with_a_number_beyond_64_bits(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, option: str, what: str
@@ -102,7 +103,7 @@ def test_training_with_a_number_beyond_64_bits(
     assert option in refused(capsys, "train", "standard", *(word for pair in asked.items() for word in pair))
 
 
-@pytest.mark.parametrize("what", BEYOND)
+@pytest.mark.parametrize("what", LONGEST)
 def test_a_table_with_a_number_of_samples_beyond_64_bits(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, what: str
 ) -> None:
@@ -119,7 +120,7 @@ NESTED = {
 }
 
 
-@pytest.mark.parametrize("deep", [21, 400, 1000, 10_000])
+@pytest.mark.parametrize("deep", [21, 400, 10_000])
 @pytest.mark.parametrize("how", NESTED)
 def test_brackets_in_brackets(capsys: pytest.CaptureFixture[str], tmp_path: Path, how: str, deep: int) -> None:
     refused(capsys, *evaluate(tmp_path, attack=NESTED[how](deep)))

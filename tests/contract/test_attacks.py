@@ -63,7 +63,7 @@ def test_succeeds_beyond_the_true_distance_and_stays_in_ball_and_box(name: str, 
 @pytest.mark.parametrize("toy", [halfspace, sphere])
 def test_fails_inside_the_true_distance(name: str, p: float, toy: object) -> None:
     known: Toy = toy(p)  # type: ignore[operator]
-    outcome = attacked(parse(name), known, Ball(p, 0.8 * known.distance), queries=400)
+    outcome = attacked(parse(name), known, Ball(p, 0.8 * known.distance), queries=200)
     assert not outcome.fooled.any()
     assert outcome.robust_accuracy == 1
 
@@ -256,7 +256,7 @@ def test_same_result_in_any_batch_order_and_shard(name: str, p: float) -> None:
 
     def run(rows: Tensor, batch: int) -> dict[int, object]:
         part = Toy(toy.model, toy.x[rows], toy.y[rows], toy.distance)
-        return {r.sample: r for r in attacked(attack, part, ball, 300, ids=rows, batch=batch).records}
+        return {r.sample: r for r in attacked(attack, part, ball, 120, ids=rows, batch=batch).records}
 
     reference = run(torch.arange(6), 256)
     assert run(torch.arange(6), 1) == reference
@@ -272,8 +272,9 @@ def test_same_seed_same_images_other_seed_other_images(name: str, p: float) -> N
     def images(seed: int) -> Tensor:
         return attacked(attack, toy, ball, 120, seed=seed).images
 
-    assert torch.equal(images(0), images(0))
-    assert not torch.equal(images(0), images(1))
+    first = images(0)
+    assert torch.equal(images(0), first)
+    assert not torch.equal(images(1), first)
 
 
 @everywhere
@@ -294,8 +295,7 @@ def test_leaves_everything_untouched(name: str, p: float) -> None:
 
 
 @everywhere
-@pytest.mark.parametrize("shape", [(1, 4, 4), (3, 3, 6), (2, 7, 2)])
-@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize(("n", "shape"), [(1, (1, 4, 4)), (3, (3, 3, 6)), (1, (2, 7, 2))])
 def test_one_channel_non_square_and_single_images(name: str, p: float, shape: tuple[int, ...], n: int) -> None:
     toy = halfspace(p, n=n, shape=shape)
     outcome = attacked(parse(name), toy, Ball(p, reach(name, p) * toy.distance))

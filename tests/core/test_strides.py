@@ -97,7 +97,9 @@ def in_process(case: str) -> None:
         attacked(last(Uncopyable()), compiled=True)
 
 
-@pytest.mark.parametrize("case", ["trained", "learns", pytest.param("compiled", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "case", ["trained", *(pytest.param(c, marks=pytest.mark.slow) for c in ("learns", "compiled"))]
+)
 def test_no_route_enters_the_kernel_that_corrupts_memory(case: str) -> None:
     done = subprocess.run([sys.executable, "-m", __name__, case], env=os.environ | AVX2, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -523,7 +523,7 @@ def test_a_compiled_network_answers_alike_and_is_billed_alike(net: nn.Module, de
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, about its own compiler
-@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_receipt_says_whether_the_network_was_compiled(compiled: bool) -> None:
     net, x = nn.Sequential(nn.Flatten(), nn.Linear(12, 3)).eval(), torch.rand(4, 3, 2, 2)
     outcome = antiadv.attack(net, x, net(x).argmax(1), "pgd:steps=2", Linf(0.1), compiled=compiled)

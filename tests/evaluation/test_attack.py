@@ -506,7 +506,7 @@ def test_images_found_before_the_classifier_failed_are_kept(name: str) -> None:
     queries, counted = 700 if name == "nes" else 200, Flaky(net, math.inf)  # a step of nes takes 201
     whole = antiadv.attack(counted, x, y, attack, ball, queries=queries, ids=torch.arange(10, 16))
     kept = []
-    for at in sorted({1, 2, 3, min(6, counted.calls), counted.calls // 2, counted.calls}):
+    for at in sorted({1, 2, counted.calls // 2, counted.calls}):
         with pytest.raises(Interrupted, match="TimeoutError: no answer") as failed:
             antiadv.attack(Flaky(net, at), x, y, attack, ball, queries=queries, ids=torch.arange(10, 16))
         error = failed.value

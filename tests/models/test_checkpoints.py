@@ -287,12 +287,17 @@ def test_other_files_are_one_sentence(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "architecture"),
     [
-        ("wrn28-10:mart", "wrn:depth=28,widen=10"),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in [
+                ("wrn28-10:mart", "wrn:depth=28,widen=10"),
+                ("wrn34-10:trades", "wrn:depth=34,widen=10"),
+                ("wrn34-10:awp", "wrn:depth=34,widen=10,classes=100,normalise=cifar100"),
+                ("resnet50", "resnet50:v1.5,normalise=imagenet"),
+            ]
+        ),
         ("wrn28-10:pretraining,data=cifar100", "wrn:depth=28,widen=10,classes=100,normalise=half"),
-        ("wrn34-10:trades", "wrn:depth=34,widen=10"),
-        ("wrn34-10:awp", "wrn:depth=34,widen=10,classes=100,normalise=cifar100"),
         ("resnet50:v1", "resnet50:v1,normalise=resnet50-v1"),
-        ("resnet50", "resnet50:v1.5,normalise=imagenet"),
     ],
 )
 def test_official_names_make_the_right_network(name: str, architecture: str, tmp_path: Path) -> None:

@@ -14,15 +14,16 @@ from antiadv.paper.networks import Source, of_method
 from tests.paper.written import request
 
 
-@pytest.mark.parametrize("defence", ["none", "anti_adversary", "small_noise"])
 @pytest.mark.parametrize(
-    ("attack", "threat"),
+    ("attack", "threat", "defence"),
     [
-        ("apgd:steps=4", "linf:1e-6"),
-        ("apgd:loss=dlr,targets=2,steps=3", "linf:1e-6"),
-        ("fab:targets=2,steps=3", "linf:1e-6"),
-        ("square", "linf:1e-6,queries=9"),
-        ("nes:probes=2", "linf:1e-6,queries=10"),
+        ("apgd:steps=4", "linf:1e-6", "none"),
+        ("apgd:steps=4", "linf:1e-6", "small_noise"),
+        ("apgd:loss=dlr,targets=2,steps=3", "linf:1e-6", "anti_adversary"),
+        ("fab:targets=2,steps=3", "linf:1e-6", "anti_adversary"),
+        ("square", "linf:1e-6,queries=9", "anti_adversary"),
+        ("square", "linf:1e-6,queries=9", "small_noise"),
+        ("nes:probes=2", "linf:1e-6,queries=10", "anti_adversary"),
     ],
 )
 def test_the_cost_of_a_cell_is_what_it_costs_at_most(

@@ -164,7 +164,10 @@ def test_a_body_that_is_no_object_is_refused(body: bytes, client: TestClient) ->
 # ---------------------------------------------------------------- an attack
 
 
-@pytest.mark.parametrize("name", ATTACKS)
+FEW = ("square", "pgd", "transfer")
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in FEW else pytest.mark.slow) for n in ATTACKS])
 def test_every_attack_ends_as_it_does_without_the_page(name: str, client: TestClient, choices: Choices) -> None:
     session = opened(client)
     start(client, session, attack=name, queries=BUDGET, steps=1)

@@ -71,6 +71,7 @@ def test_parts_make_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert found == content
 
 
+@pytest.mark.slow
 def test_a_job_that_cannot_be_read_is_given_up_and_the_rest_goes_on(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
