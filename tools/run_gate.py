@@ -31,12 +31,13 @@ from antiadv.core.errors import AntiadvError
 from antiadv.defences.anti_adversary import AntiAdversary
 from antiadv.engine.meter import Meter, revision, versions
 from antiadv.evaluation import Resources, Store
-from antiadv.paper.cost import cost, passes
+from antiadv.paper.cost import passes
 from antiadv.paper.missing_cells import as_stored, resolve
 from antiadv.paper.networks import Network, Source, of_method
 from antiadv.paper.settings import EPS, EPS_BLACK_BOX, layer
 from antiadv.paper.table_layout import CellRequest
 from benchmarks.files import put
+from tools.pace import cost
 from tools.run_paper import run_all
 
 TRAFFIC = "traffic.json"

@@ -35,7 +35,6 @@ from antiadv.defences.robust_features import write_moment
 from antiadv.engine.meter import revision, versions
 from antiadv.engine.precision import AUTO, PRECISIONS
 from antiadv.evaluation import Cell, Resources, Store
-from antiadv.paper.cost import cost
 from antiadv.paper.missing_cells import as_stored, resolve
 from antiadv.paper.networks import Network, Source, of_method
 from antiadv.paper.settings import EPS, EPS_BLACK_BOX
@@ -44,6 +43,7 @@ from antiadv.reporting.league_entrants import ADAPTIVE, GRADIENTS, LABELS, SCORE
 from antiadv.reporting.league_stored import ATTACKS, NES, TRAFFIC, read_traffic
 from antiadv.reporting.league_traffic import measure
 from benchmarks.files import put
+from tools.pace import cost
 from tools.run_paper import run_all
 
 LIMITED = (SCORES, LABELS, NES)

@@ -26,11 +26,11 @@ from pathlib import Path
 
 from antiadv import paper
 from antiadv.evaluation import Cell, Resources, Store, evaluate
-from antiadv.paper.cost import Pace, cost
 from antiadv.paper.missing_cells import as_stored, in_order, resolve
 from antiadv.paper.networks import Source
 from antiadv.paper.table_layout import CellRequest
 from antiadv.reporting.measures import clean_accuracy, robust_accuracy
+from tools.pace import Pace, cost
 
 SLACK = 1.2  # a shard is expected to last so much longer than guessed
 RATES = {"cuda": 30_000.0, "cpu": 15.0}  # cost per second of all processes together, until it is measured

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from antiadv.evaluation import Resources, Store, evaluate
-from antiadv.paper.cost import Pace, cost, passes
+from antiadv.paper.cost import passes
 from antiadv.paper.missing_cells import resolve
 from antiadv.paper.networks import Source, of_method
 from tests.paper.written import request
+from tools.pace import Pace, cost
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from antiadv import paper
-from antiadv.paper import figure_3, figure_4, figure_5, numbers_in_text, table_1, table_2, table_3, table_5, table_6
+from antiadv.paper import numbers_in_text, table_1, table_2, table_3
+from antiadv.paper.ablations import FIGURE_3, FIGURE_4, FIGURE_5, TABLE_5, TABLE_6
 
 NAMES = list(paper.EXPERIMENTS)
 
@@ -27,14 +28,14 @@ def test_table_3_is_the_papers_and_its_improvements_are_differences() -> None:
 
 def test_tables_5_and_6_have_exactly_the_two_known_slips() -> None:
     slips = {
-        (method, alpha): round(anti[5] - bare[5], 2)
-        for numbers in (table_5.PAPER, table_6.PAPER)
-        for method, (bare, *rest) in numbers.items()
-        for alpha, anti in zip(table_5.ALPHAS, rest, strict=True)
-        if abs(anti[6] - (anti[5] - bare[5])) > 1e-6
+        (method, label.removeprefix("+ Anti-Adv, α = ")): round(anti[5] - rows[""][5], 2)
+        for table in (TABLE_5, TABLE_6)
+        for method, rows in table.PAPER.items()
+        for label, anti in rows.items()
+        if label and abs(anti[6] - (anti[5] - rows[""][5])) > 1e-6
     }
     assert slips == {("mart", "10/255"): 7.76, ("awp", "0.15"): 13.94}
-    assert table_6.PAPER["pretraining"][2] == (59.24, 35.55, 31.56, 40.86, 40.76, 31.34, 2.38)
+    assert TABLE_6.PAPER["pretraining"]["+ Anti-Adv, α = 0.15"] == (59.24, 35.55, 31.56, 40.86, 40.76, 31.34, 2.38)
 
 
 def test_tables_1_and_2_are_the_papers() -> None:
@@ -50,14 +51,16 @@ def test_tables_1_and_2_are_the_papers() -> None:
 def test_figures_and_text_repeat_the_tables_they_come_from() -> None:
     bare, anti = table_3.PAPER["cifar10", "awp"]
     requested = table_2.PAPER["cifar10", "awp"]
-    one = table_5.PAPER["awp"]
-    for numbers in (figure_3.PAPER, figure_5.PAPER, numbers_in_text.PAPER):
-        assert (numbers[""]["clean"], numbers[""]["AA"]) == (bare[0], bare[4])
-    for row in (figure_3.PAPER["α = 0.15"], figure_5.PAPER["K = 2"], numbers_in_text.PAPER["+ Anti-Adv"]):
-        assert row == {"clean": anti[0], "Square": requested[1][3], "AA": anti[4], "AA gain": anti[5]}
-    assert figure_4.PAPER["K = 1"][:6] == one[2][:6]
-    assert figure_4.PAPER["K = 1"][6] == pytest.approx(one[2][5] - one[0][5])
-    assert figure_4.PAPER["K = 2"] == (*anti[:4], requested[1][3], *anti[4:])
+    one, k = TABLE_5.PAPER["awp"], FIGURE_4.PAPER["awp"]
+    text = {label: tuple(row.values()) for label, row in numbers_in_text.PAPER.items()}
+    for rows in (FIGURE_3.PAPER["awp"], FIGURE_5.PAPER["awp"], text):
+        assert (rows[""][0], rows[""][2]) == (bare[0], bare[4])
+    for row in (FIGURE_3.PAPER["awp"]["α = 0.15"], FIGURE_5.PAPER["awp"]["K = 2"], text["+ Anti-Adv"]):
+        assert row == (anti[0], requested[1][3], anti[4], anti[5])
+    long = one["+ Anti-Adv, α = 0.15"]
+    assert k["K = 1"][:6] == long[:6]
+    assert k["K = 1"][6] == pytest.approx(long[5] - one[""][5])
+    assert k["K = 2"] == (*anti[:4], requested[1][3], *anti[4:])
     assert numbers_in_text.PAPER["+ SND"] == {"clean": 70.03, "Square": 59.1, "AA": 27.04}
     assert numbers_in_text.PAPER_RSE == {"clean": 86.7, "NES": 78.8, "Bandits": 85.5}
 

@@ -112,11 +112,7 @@ def _result(n: Network, row: str, attack: str) -> str:
     cell, records = kept
     robust = f"{100 * robust_accuracy(records, cell.threat.ball).value:.1f}"
     gain = n.gain(row, attack) if row != "none" else None
-    return robust if gain is None else f"{robust}, {_points(gain)}"
-
-
-def _points(d: Difference) -> str:
-    return f"{100 * d.value:+.1f} [{100 * d.low:+.1f}, {100 * d.high:+.1f}]"
+    return robust if gain is None else f"{robust}, {gain.points}"
 
 
 def use(networks: list[Network]) -> str:
@@ -154,7 +150,7 @@ def adaptive(networks: list[Network]) -> str:
                 told.append((n.name, row, gain))
     if not told:
         return "The adaptive attack is not stored yet."
-    numbers = "; ".join(f"{_points(gain)} points on `{name}` with {row}" for name, row, gain in told)
+    numbers = "; ".join(f"{gain.points} points on `{name}` with {row}" for name, row, gain in told)
     zero = all(gain.low <= 0 <= gain.high or abs(gain.value) < 0.01 for *_, gain in told)
     return f"**The adaptive gain is {'about 0' if zero else 'not 0 everywhere'}:** {numbers}."
 

@@ -14,6 +14,7 @@ A defence that remembers queries returns a `Session`. The oracle makes one, and 
 
 from __future__ import annotations
 
+import inspect
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -78,6 +79,10 @@ class Defence(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, x: Tensor) -> Tensor: ...
+
+    def extra_repr(self) -> str:
+        options = [name for name in inspect.signature(type(self)).parameters if name != "base" and hasattr(self, name)]
+        return ", ".join(f"{name}={getattr(self, name)}" for name in options)
 
     def surrogate(self, kappa: float = 3.0) -> nn.Module:
         """A differentiable surrogate for an adaptive attacker, sharper for larger κ; by default the defence itself."""

@@ -105,9 +105,6 @@ class AntiAdversary(Defence):
         per_channel = torch.tensor(sizes, dtype=torch.float64) if isinstance(value, tuple) else None
         self.register_buffer("_per_channel", per_channel, persistent=False)
 
-    def extra_repr(self) -> str:
-        return f"steps={self.steps}, step_size={self.step_size}, clip={self.clip}, gate={self.gate}"
-
     def forward(self, x: Tensor) -> Tensor:
         check_float(x)
         check_still(self.base)

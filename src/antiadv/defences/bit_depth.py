@@ -34,9 +34,6 @@ class BitDepth(Defence):
             raise BadInput(f"bits must be 1 … 8; found {bits!r}. Use 4.")
         self.bits = bits
 
-    def extra_repr(self) -> str:
-        return f"bits={self.bits}"
-
     def surrogate(self, kappa: float = 3.0) -> nn.Module:
         """The smooth version is f itself, for any κ."""
         return self.base

@@ -58,9 +58,6 @@ class Hedge(Randomised):
                 raise BadInput(f"hedge needs a {name} of 0 … 1, in pixels of [0, 1]; found {value!r}. Use {usual}.")
         self.steps, self.step_size, self.radius = steps, float(step_size), float(radius)
 
-    def extra_repr(self) -> str:
-        return f"steps={self.steps}, step_size={self.step_size}, radius={self.radius}"
-
     def surrogate(self, kappa: float = 3.0) -> nn.Module:
         """The same defence with at most five steps, for any κ: its gradient is less noisy, and it costs less."""
         if self.steps <= SHORT:

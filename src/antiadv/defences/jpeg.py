@@ -77,9 +77,6 @@ class Jpeg(Defence):
     _brightness: Tensor
     _colour: Tensor
 
-    def extra_repr(self) -> str:
-        return f"quality={self.quality}, subsample={self.subsample}"
-
     def surrogate(self, kappa: float = 3.0) -> nn.Module:
         """The smooth version is f itself, for any κ."""
         return self.base

@@ -79,9 +79,6 @@ class MirroredScores(Defence):
         self.tau, self.alpha, self.exact = float(tau), float(alpha), exact
         self.kind: Literal["linear", "sine"] = kind
 
-    def extra_repr(self) -> str:
-        return f"tau={self.tau}, alpha={self.alpha}, kind={self.kind}, exact={self.exact}"
-
     def surrogate(self, kappa: float = 3.0) -> nn.Module:
         """The smooth version is f itself, for any κ."""
         return self.base

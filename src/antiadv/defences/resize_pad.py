@@ -39,9 +39,6 @@ class ResizePad(Randomised):
             raise BadInput(f"margin, a share of the image's side, must be 0 … 8; found {margin!r}. Use 0.125.")
         self.margin = margin
 
-    def extra_repr(self) -> str:
-        return f"margin={self.margin}"
-
     def answer(self, x: Tensor, draws: Draws) -> Tensor:
         z = self.place(x, draws)
         try:

@@ -45,9 +45,6 @@ class RobustFeatures(Defence):
         super().__init__(edited)
         self.path, self.keep = path, keep
 
-    def extra_repr(self) -> str:
-        return f"path={self.path}, keep={self.keep}"
-
     def forward(self, x: Tensor) -> Tensor:
         return self.ask(x)
 

@@ -37,9 +37,6 @@ class RoundedScores(Defence):
             raise BadInput(f"digits must be 0 … {MOST}; found {digits!r}. Use 2.")
         self.digits = digits
 
-    def extra_repr(self) -> str:
-        return f"digits={self.digits}"
-
     def surrogate(self, kappa: float = 3.0) -> nn.Module:
         """The smooth version is f itself, for any κ."""
         return self.base

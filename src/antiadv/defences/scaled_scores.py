@@ -43,9 +43,6 @@ class ScaledScores(Randomised):
             )
         self.low, self.high = float(low), float(high)
 
-    def extra_repr(self) -> str:
-        return f"low={self.low}, high={self.high}"
-
     def answer(self, x: Tensor, draws: Draws) -> Tensor:
         s: Tensor = self.base(x.clone())  # a copy, because the base may write in place
         return s * (self.low + (self.high - self.low) * draws.uniform(1)).to(s)

@@ -38,9 +38,6 @@ class ScoreNoise(Randomised):
         check_gate(gate)
         self.std, self.gate = std, float(gate)
 
-    def extra_repr(self) -> str:
-        return f"std={self.std}, gate={self.gate}"
-
     def answer(self, x: Tensor, draws: Draws) -> Tensor:
         s: Tensor = self.base(x.clone())  # a copy, because the base may write in place
         noisy = s + self.std * draws.normal(*s.shape[1:]).to(s)

@@ -49,9 +49,6 @@ class SelfEnsemble(Randomised):
             )
         self.passes = passes
 
-    def extra_repr(self) -> str:
-        return f"passes={self.passes}"
-
     def answer(self, x: Tensor, draws: Draws) -> Tensor:
         layers = self._layers()
         before = [layer.draw for layer in layers]

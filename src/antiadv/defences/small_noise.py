@@ -49,9 +49,6 @@ class SmallNoise(Randomised):
         check_gate(gate)
         self.std, self.clip, self.gate = std, clip, float(gate)
 
-    def extra_repr(self) -> str:
-        return f"std={self.std}, clip={self.clip}, gate={self.gate}"
-
     def answer(self, x: Tensor, draws: Draws) -> Tensor:
         z = x + self.std * draws.normal(*x.shape[1:]).to(x) if self.std else x.clone()
         s: Tensor = self.base(z.clamp(0, 1) if self.clip else z)

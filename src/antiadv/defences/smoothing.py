@@ -50,9 +50,6 @@ class Smoothing(Randomised):
             raise BadInput(f"smoothing needs an integer samples ≥ 1; found {samples!r}. Use 10.")
         self.std, self.samples = std, samples
 
-    def extra_repr(self) -> str:
-        return f"std={self.std}, samples={self.samples}"
-
     def answer(self, x: Tensor, draws: Draws) -> Tensor:
         each = torch.stack([self._noisy(x, draws.fold(m)) for m in range(self.samples)])
         votes = F.one_hot(each.argmax(2), each.shape[2]).sum(0)  # (1)

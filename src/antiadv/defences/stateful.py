@@ -76,9 +76,6 @@ class Stateful(Defence):
             raise BadInput(f"share, a fraction of the digests, must be in (0, 1]; found {share!r}. Use 0.5.")
         self.window, self.stride, self.share = window, stride, float(share)
 
-    def extra_repr(self) -> str:
-        return f"window={self.window}, stride={self.stride}, share={self.share}"
-
     def forward(self, x: Tensor) -> Tensor:
         return self.ask(x)
 

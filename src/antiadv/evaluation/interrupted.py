@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from antiadv.attacks.adaptive.wrapped import Wrapped
 from antiadv.core.attack import Attack
 from antiadv.core.ball import Ball
 from antiadv.core.draws import Draws
@@ -26,7 +27,7 @@ from antiadv.evaluation.cell import Receipt, Record
 
 
 @dataclass(frozen=True)
-class _InPlaceOf:
+class _InPlaceOf(Wrapped):
     """Has the declarations of another attack."""
 
     attack: Attack
@@ -34,14 +35,6 @@ class _InPlaceOf:
     @property
     def access(self) -> Access:
         return self.attack.access
-
-    @property
-    def norms(self) -> frozenset[float]:
-        return self.attack.norms
-
-    @property
-    def minimal(self) -> bool:
-        return self.attack.minimal
 
     @property
     def edition(self) -> int:

@@ -1,6 +1,6 @@
 """The reproduction of the paper: its tables, figures, claims and theory. Only the command line, tools and tests use it.
 
-EXPERIMENTS                   one module for every table and figure: its cells, its layout, the paper's numbers
+EXPERIMENTS                   every table and figure: its cells, its layout, the paper's numbers
 layout("table-3")             its rows and columns, and the cells that each number needs
 cells("table-3")              the cells that can be run here
 filled("table-3", store)      the numbers that a store holds, next to the paper's
@@ -17,18 +17,7 @@ from antiadv.engine.precision import AUTO
 from antiadv.evaluation.cell import Cell
 from antiadv.evaluation.resources import Resources
 from antiadv.evaluation.store import Store
-from antiadv.paper import (
-    figure_3,
-    figure_4,
-    figure_5,
-    numbers_in_text,
-    table_1,
-    table_2,
-    table_3,
-    table_4,
-    table_5,
-    table_6,
-)
+from antiadv.paper import ablations, numbers_in_text, table_1, table_2, table_3, table_4
 from antiadv.paper.filled_table import FilledTable, fill
 from antiadv.paper.headline import headline
 from antiadv.paper.missing_cells import resolve
@@ -40,7 +29,7 @@ __all__ = ["EXPERIMENTS", "Source", "cells", "filled", "find", "headline", "layo
 
 
 class Experiment(Protocol):
-    """What the module of a table or figure provides."""
+    """A table or figure: a module, or an `Ablation`."""
 
     TITLE: str
     SAMPLES: int
@@ -53,11 +42,11 @@ EXPERIMENTS: dict[str, Experiment] = {
     "table-2": table_2,
     "table-3": table_3,
     "table-4": table_4,
-    "table-5": table_5,
-    "table-6": table_6,
-    "figure-3": figure_3,
-    "figure-4": figure_4,
-    "figure-5": figure_5,
+    "table-5": ablations.TABLE_5,
+    "table-6": ablations.TABLE_6,
+    "figure-3": ablations.FIGURE_3,
+    "figure-4": ablations.FIGURE_4,
+    "figure-5": ablations.FIGURE_5,
     "text": numbers_in_text,
 }
 

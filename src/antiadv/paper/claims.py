@@ -18,11 +18,12 @@ from dataclasses import dataclass, replace
 from itertools import pairwise, product
 
 from antiadv import defences
-from antiadv.paper import figure_3, figure_4, figure_5, table_1, table_2, table_3, table_5, table_6
+from antiadv.paper import table_1, table_2, table_3
+from antiadv.paper.ablations import FIGURE_3, FIGURE_4, FIGURE_5
 from antiadv.paper.filled_table import compare, gain, labels, samples
 from antiadv.paper.layer_against_noise import comparisons
 from antiadv.paper.networks import Source
-from antiadv.paper.steps_too_far import defended_lines, setting
+from antiadv.paper.steps_too_far import LAYOUTS, defended_lines, setting
 from antiadv.paper.store_index import StoreIndex
 from antiadv.paper.table_layout import Column, Layout, Line
 from antiadv.reporting.measures import Difference
@@ -73,7 +74,7 @@ class Check:
         if self.found is None:
             return self.line
         fewer = f" (n = {self.found.n})" if self.found.n < self.samples else ""
-        return f"{self.line} {points(self.found)}{fewer}"
+        return f"{self.line} {self.found.points}{fewer}"
 
 
 @dataclass(frozen=True)
@@ -104,11 +105,6 @@ class Claim:
             return "holds partly"
         so_far = "" if len(passed) == len(self.checks) else " so far"
         return f"{'holds' if all(passed) else 'does not hold'}{so_far}"
-
-
-def points(d: Difference) -> str:
-    """`+18.6 [+15.9, +21.2]`"""
-    return f"{100 * d.value:+.1f} [{100 * d.low:+.1f}, {100 * d.high:+.1f}]"
 
 
 def claims(index: StoreIndex, source: Source | None = None) -> list[Claim]:
@@ -172,7 +168,7 @@ def gain_for_every_alpha(index: StoreIndex, source: Source) -> Claim:
         "A gain for every α",
         "The layer gains under AutoAttack for every α of the set.",
         "Figure 3: the whole interval of every gain under AutoAttack is above zero.",
-        _checks(index, _columns(figure_3.layout(source), "AA"), lambda line: ABOVE_ZERO),
+        _checks(index, _columns(FIGURE_3.layout(source), "AA"), lambda line: ABOVE_ZERO),
     )
 
 
@@ -181,13 +177,13 @@ def ten_points_for_every_alpha(index: StoreIndex, source: Source) -> Claim:
         "Ten points for every α",
         "That gain is at least 10 points for every α of the set.",
         "Figure 3: the gain under AutoAttack is at least 10 points.",
-        _checks(index, _columns(figure_3.layout(source), "AA"), lambda line: Bar(0.10)),
+        _checks(index, _columns(FIGURE_3.layout(source), "AA"), lambda line: Bar(0.10)),
         "The gain follows how much more confident g is than f. The shortest steps raise confidence least.",
     )
 
 
 def larger_k(index: StoreIndex, source: Source) -> Claim:
-    lines = (*figure_4.layout(source).lines, *figure_5.layout(source).lines)
+    lines = (*FIGURE_4.layout(source).lines, *FIGURE_5.layout(source).lines)
     return Claim(
         "Larger K, larger gain",
         "The more steps, the larger the gain; K = 3 is the best of 1, 2, 3.",
@@ -200,8 +196,7 @@ def larger_k(index: StoreIndex, source: Source) -> Claim:
 
 
 def lower_bound(index: StoreIndex, source: Source) -> Claim:
-    tables = (table_3, table_5, table_6, figure_3, figure_4, figure_5)
-    lines = defended_lines(table.layout(source) for table in tables)
+    lines = defended_lines(layout(source) for layout in LAYOUTS)
     columns = [(replace(line, label=setting(line.defence)), line.column("adaptive")) for line in lines]
     return Claim(
         "The bare network bounds it from below",

@@ -1,9 +1,4 @@
-"""What a cell costs to run, before it is run.
-
-passes(request)    passes through the base network for one sample that withstands the attack: about the most
-cost(request)      passes of all samples, weighted by the size of the network
-Pace               predicts seconds from costs and earlier runs
-"""
+"""What a cell costs to run, in passes, before it is run."""
 
 from __future__ import annotations
 
@@ -16,15 +11,12 @@ from antiadv.core import spec
 from antiadv.evaluation.cell import make_threat
 from antiadv.paper.table_layout import CellRequest
 
-# multiplications of one forward pass of one image, in units of 1e9
-WEIGHT = {"compact": 0.04, "resnet18": 0.56, "wrn16-4": 0.39, "wrn28-10": 5.2, "wrn34-10": 6.7, "resnet50": 4.1}
-
 APGD_QUERIES = 101  # of one APGD run
 FAST_PASSES = 500  # of `fast` on the base network, with which the adaptive attack begins
 
 
 def passes(request: CellRequest) -> float:
-    """Passes for one sample that is never broken. A backward pass counts like a forward pass."""
+    """Passes through the base for one sample that is never broken. A backward pass counts like a forward pass."""
     attack = attacks.parse(request.attack)
     queries = make_threat(request.threat, attack).queries
     per_query = _passes_per_query(request.defence)
@@ -54,29 +46,3 @@ def _draws(defence: str, samples: int) -> int:
     """How many predictions the adaptive attack averages for one query."""
     known = defences.DEFENCES.get(defence.partition(":")[0])
     return samples if known is not None and known.randomised else 1
-
-
-def cost(request: CellRequest) -> float:
-    """Multiplications of all samples of a cell, in units of 1e9."""
-    return request.samples * passes(request) * WEIGHT[request.network.model.partition(":")[0]]
-
-
-class Pace:
-    """Predict how many seconds a job takes, from its cost and from earlier jobs.
-
-    A job has a `kind`: a few words, the most important first. The last three jobs that share the most words are used.
-    Before any job is recorded, `rate` (cost per second) is used.
-    """
-
-    def __init__(self, rate: float) -> None:
-        self._rate, self._jobs = rate, list[tuple[tuple[str, ...], float, float]]()
-
-    def record(self, kind: tuple[str, ...], cost: float, seconds: float) -> None:
-        self._jobs.append((kind, cost, seconds))
-
-    def predict(self, kind: tuple[str, ...], cost: float) -> float:
-        for words in range(len(kind), -1, -1):
-            similar = [(c, s) for k, c, s in self._jobs if k[:words] == kind[:words]][-3:]
-            if similar:
-                return cost * sum(s for _, s in similar) / sum(c for c, _ in similar)
-        return cost / self._rate

@@ -18,7 +18,8 @@ from statistics import fmean
 from antiadv import defences
 from antiadv.core import spec
 from antiadv.evaluation.cell import Cell, Record
-from antiadv.paper import figure_3, figure_4, figure_5, table_3, table_5, table_6
+from antiadv.paper import table_3
+from antiadv.paper.ablations import FIGURE_3, FIGURE_4, FIGURE_5, TABLE_5, TABLE_6
 from antiadv.paper.filled_table import gain, labels, worst_case
 from antiadv.paper.filled_table import samples as behind
 from antiadv.paper.networks import Source
@@ -31,7 +32,7 @@ from antiadv.reporting.table import Number, NumberLine, Table, number_table
 TITLE = "Why the layer gains, and where its steps go too far"
 LABELS = ("data", "network", "setting", "confidence, f → g")
 HEADINGS = ("label changed", "only g wrong", "AA gain", "AA gain, f's label", "adaptive gain")
-TABLES = (table_3, table_5, table_6, figure_3, figure_4, figure_5)
+LAYOUTS = tuple(made.layout for made in (table_3, TABLE_5, TABLE_6, FIGURE_3, FIGURE_4, FIGURE_5))
 NOTES = (
     "“Only g wrong” counts samples that are broken although f still predicts the attacked image correctly. “AA gain, "
     "f's label” is the gain if g always kept f's label, so that these samples were not broken.",
@@ -48,7 +49,7 @@ NOTES = (
 
 def table(index: StoreIndex, source: Source | None = None) -> tuple[Table, list[Cell]]:
     """The table and the cells it uses. It has no lines if nothing is stored."""
-    layouts = [module.layout(Source() if source is None else source) for module in TABLES]
+    layouts = [layout(Source() if source is None else source) for layout in LAYOUTS]
     rows = [(row, line) for line in defended_lines(layouts) if (row := _row(index, line)) is not None]
     requests = [request for _, line in rows for request in _requests(line)]
     used = {cell.key: cell for request in requests if (cell := index.find(request)) is not None}

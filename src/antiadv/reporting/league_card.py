@@ -17,7 +17,7 @@ from antiadv.core.files import atomic_write
 from antiadv.reporting.figures import alone, draw
 from antiadv.reporting.league_entrants import ADAPTIVE, SCORES
 from antiadv.reporting.league_figure import fronts
-from antiadv.reporting.league_table import HIDES, League, Line, points
+from antiadv.reporting.league_table import HIDES, League, Line
 
 FIELDS = (
     *("link", "name", "authors", "additional_data", "number_forward_passes", "dataset", "venue", "architecture", "eps"),
@@ -47,7 +47,7 @@ def _footnote(league: League, line: Line) -> str:
     told = [f"autoattack_acc is under {league.columns[ADAPTIVE]}"] if line.robust(ADAPTIVE) else []
     gain, label = league.gain(line, SCORES), league.label(line)
     if gain is not None:
-        told.append(f"gain under {league.columns[SCORES]}: {points(gain)} points")
+        told.append(f"gain under {league.columns[SCORES]}: {gain.points} points")
     return "; ".join([*told, *([label] if label else [])])
 
 

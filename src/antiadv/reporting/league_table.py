@@ -81,7 +81,7 @@ class Place:
     def __str__(self) -> str:
         if self.difference is None:
             return "on the front"
-        said = f"`{self.rival}` {points(self.difference)}"
+        said = f"`{self.rival}` {self.difference.points}"
         if self.on_front:
             return f"on the front, not settled: {said}"
         return f"dominated by {said}" if self.settled else f"dominated, not settled: {said}"
@@ -207,7 +207,7 @@ class League:
         cost = f"{seen.passes:.2g} passes per clean image{slower}"
         return (
             f"On {self.network} deploy `{chosen.spec}`: under {attack} {100 * robust.value:.1f} % of the images stand "
-            f"instead of {100 * bare.value:.1f} % ({points(gain)}). It costs {cost}, and {points(loss)} points of "
+            f"instead of {100 * bare.value:.1f} % ({gain.points}). It costs {cost}, and {loss.points} points of "
             f"clean accuracy. {self._known(chosen)}"
         )
 
@@ -215,14 +215,14 @@ class League:
         left, bare, gain = chosen.robust(ADAPTIVE), self.bare.robust(ADAPTIVE), self.gain(chosen, ADAPTIVE)
         if left is None or bare is None or gain is None:
             return "The attack that knows the defence was not run."
-        said = f"leaves {100 * left.value:.1f} %, and {100 * bare.value:.1f} % of the bare network ({points(gain)})"
+        said = f"leaves {100 * left.value:.1f} %, and {100 * bare.value:.1f} % of the bare network ({gain.points})"
         return f"An attacker who knows it {said}: {'it hides only' if gain.low <= 0 else 'some of the gain stays'}."
 
     def _holders(self) -> str:
         gains = [(line.name, d) for line in self.lines if (d := self.gain(line, ADAPTIVE)) is not None]
         if not gains:
             return "No entrant was attacked by someone who knows it."
-        kept = [f"`{name}` {points(d)}" for name, d in gains if d.low > 0]
+        kept = [f"`{name}` {d.points}" for name, d in gains if d.low > 0]
         if not kept:
             return "No entrant has a settled gain against an attacker who knows it."
         return f"Against an attacker who knows the defence, a settled gain is left to: {'; '.join(kept)}."
@@ -260,7 +260,7 @@ class League:
         robust, gain = line.robust(column), self.gain(line, column)
         if robust is None:
             return NOTHING
-        return str(robust) if gain is None else f"{100 * robust.value:.1f}, {points(gain)}"
+        return str(robust) if gain is None else f"{100 * robust.value:.1f}, {gain.points}"
 
     @property
     def notes(self) -> list[str]:
@@ -296,10 +296,6 @@ class League:
 
 def described(attack: str, threat: Threat) -> str:
     return attack if threat.queries is None else f"{attack} with {threat.queries} queries"
-
-
-def points(d: Difference) -> str:
-    return f"{100 * d.value:+.1f} [{100 * d.low:+.1f}, {100 * d.high:+.1f}]"
 
 
 def _value(measured: Share | Difference | None) -> float:

@@ -69,6 +69,11 @@ class Difference:
     def __str__(self) -> str:
         return f"{100 * self.value:+.1f} (p {self.p:.2g})"
 
+    @property
+    def points(self) -> str:
+        """`+18.6 [+15.9, +21.2]`, in points."""
+        return f"{100 * self.value:+.1f} [{100 * self.low:+.1f}, {100 * self.high:+.1f}]"
+
 
 def right(record: Record) -> bool:
     """Whether the clean image is classified correctly, in the majority of the judge's draws."""

@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from antiadv.paper.theory import black_box, white_box
 from antiadv.paper.theory.corollary_1 import BlackBox
@@ -25,4 +26,4 @@ __all__ = ["BlackBox", "Experiment", "WhiteBox", "experiments"]
 def experiments() -> Iterator[Experiment]:
     """All experiments in the order of the paper."""
     for make in (*black_box.EXPERIMENTS, *white_box.EXPERIMENTS):
-        yield make()
+        yield replace(make(), name=make.__name__)

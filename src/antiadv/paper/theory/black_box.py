@@ -86,7 +86,6 @@ def simba_is_stp() -> Experiment:
     same = torch.equal(path, proposition_1.stp(loss, start, q, step))
     moved = int((path.diff(dim=0) != 0).any(1).sum())
     return Experiment(
-        "simba_is_stp",
         "Proposition 1",
         "SimBA with replacement and both signs, with a budget of 2B queries, is STP with B iterations.",
         f"a sum of 40 random sines in {n} dimensions, {steps} steps; {moved} of them move",
@@ -101,7 +100,6 @@ def steps_enough() -> Experiment:
     shares = (0.1, 0.5, 0.9)
     found = [points(share)[0] for share in shares]
     return Experiment(
-        "steps_enough",
         "Corollary 1",
         "If ε < ρ/(nL), more than K steps are enough for an expected gradient below ρ.",
         f"{CASE}, ε = {listed(list(shares))} ρ/(nL)",
@@ -118,7 +116,6 @@ def _pair(p: Point) -> list[tuple[str, float]]:
 def steps_needed() -> Experiment:
     p = points()[0]
     return Experiment(
-        "steps_needed",
         "after Corollary 1",
         "K is the minimum budget that SimBA requires.",
         f"{CASE}, ε = 0.5 ρ/(nL)",
@@ -137,7 +134,6 @@ def factor() -> Experiment:
     curve = [theorem_1.factor(i / 1000, box) for i in range(1, 1001)]
     ratios = [p.needed / bare.needed for p in found[1:]]
     return Experiment(
-        "factor",
         "Theorem 1",
         "If γ is added to the iterate, K_g/K_f = G(c) > 1 for c in (0, 1), and G decreases in c.",
         f"{CASE}, ε = 0.5 ρ/(nL), c = {listed([p.c for p in found[1:]])}",
@@ -160,7 +156,6 @@ def small_steps() -> Experiment:
     bounds, ratios = [p.factor for _, p in pairs], [p.needed / bare.needed for bare, p in pairs]
     away = [abs(v - 1 / c) for v in bounds], [abs(v - 1 / c) for v in ratios]
     return Experiment(
-        "small_steps",
         "Theorem 1",
         "G tends to 1/c as ε tends to 0. (This follows from G; the paper does not state it.)",
         f"{CASE}, c = {c}, ε = {listed(list(shares))} ρ/(nL)",
@@ -176,7 +171,6 @@ def loss_falls() -> Experiment:
     heights = [SIGMOIDS.height(_walk(proof_step, SIGMOIDS, box, c, 0.0, 50)) for c in cs]
     rises = max(float(h.diff().max()) for h in heights)
     return Experiment(
-        "loss_falls",
         "Theorem 1",
         "If γ is added to the iterate, no step raises the loss for c ≤ 0.",
         f"{CASE}, ε = 0.5 ρ/(nL), c = {listed(list(cs))}, above 1 − ρ/(nLε) = {theorem_1.lowest_c(box):g}",
@@ -197,7 +191,6 @@ def printed_derivative() -> Experiment:
     true = (theorem_1.factor(c + h, box) - theorem_1.factor(c - h, box)) / (2 * h)
     right, printed = theorem_1.derivative(c, box), theorem_1.printed_derivative(c, box)
     return Experiment(
-        "printed_derivative",
         "Theorem 1, proof",
         "G' has the denominator ((ρ/n − cLε/2) εc)².",
         f"{CASE}, ε = 0.5 ρ/(nL), c = {c}",
@@ -217,7 +210,6 @@ def longer_steps() -> Experiment:
     grid = [i / 1000 for i in range(1, 1000)]
     exact = all((theorem_1.factor(v, box) < 1) == (v > low) for v in grid)
     return Experiment(
-        "longer_steps",
         "Theorem 1",
         "G > 1 for every c in (0, 1), if ε < ρ/(nL). (Corollary 1 itself holds up to twice that.)",
         f"{CASE}, ε = 1.5 ρ/(nL), beyond the paper's range",
@@ -239,7 +231,6 @@ def far_below_zero() -> Experiment:
     monotone = all(theorem_1.locally_monotone(VALLEY.height, t, PIT.limit) for t in path[:needed].tolist())
     top = float(VALLEY.height(path).max())
     return Experiment(
-        "far_below_zero",
         "Theorem 1",
         "For every c ≤ 0 SimBA fails: K_g = ∞.",
         f"a valley from ½, ρ = {PIT.target}, ε = {PIT.step}, γ added to the iterate, c = {c:g}",
@@ -258,7 +249,6 @@ def stationary_anyway() -> Experiment:
     sizes = list(_gradients(c, box, 100))
     needed, mirror = first_below(sizes, box.target), points()[1].needed
     return Experiment(
-        "stationary_anyway",
         "Theorem 1",
         "For c ≤ 0, K_g = ∞, where K counts the steps to an expected gradient below ρ.",
         f"{CASE}, ε = 0.5 ρ/(nL), γ added to the iterate, c = {c}",
@@ -277,7 +267,6 @@ def local_monotonicity() -> Experiment:
     c = 0.5
     rise = float(HILL.height(_walk(proof_step, HILL, PIT, c, PIT.step / 4, 1)).diff())
     return Experiment(
-        "local_monotonicity",
         "Theorem 1, main text",
         "For any smooth bounded loss each step on g is one STP step of cε. (The appendix adds local monotonicity.)",
         f"a hill, ρ = {PIT.target}, β = ρ/(nL) = {PIT.limit:g}",
@@ -297,7 +286,6 @@ def composition() -> Experiment:
         [list(expected(SIGMOIDS.height(path), box.dimension))[-1] for path in each] for each in (paths, proofs)
     )
     return Experiment(
-        "composition",
         "Theorem 1",
         "SimBA on g moves by cε where SimBA on f moves by ε.",
         f"{CASE}, ε = 0.5 ρ/(nL), a new γ for each query as in the real layer, c = {listed(list(cs))}",

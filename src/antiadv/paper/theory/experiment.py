@@ -14,7 +14,6 @@ class Experiment:
     case meets the assumptions that the paper prints with the statement.
     """
 
-    name: str
     result: str
     says: str
     where: str
@@ -22,6 +21,7 @@ class Experiment:
     holds: bool
     numbers: tuple[tuple[str, float], ...]
     within: bool = True
+    name: str = ""  # that of its function
 
     @property
     def verdict(self) -> str:

@@ -60,7 +60,6 @@ def gradient_steps_enough() -> Experiment:
     shares = (0.1, 0.5, 1.0)
     found = [point(1.0, dataclasses.replace(BOX, share=s)) for s in shares]
     return Experiment(
-        "gradient_steps_enough",
         "Theorem 2",
         "If α is in (0, 1], more than K steps of gradient ascent are enough for a squared gradient below ρ.",
         f"a hill from 1, ρ = {BOX.target}, α = {listed(list(shares))}",
@@ -79,7 +78,6 @@ def gradient_factor() -> Experiment:
     true = [(theorem_3.factor(c + h, BOX) - theorem_3.factor(c - h, BOX)) / (2 * h) for c in CS[1:]]
     agrees = all(math.isclose(theorem_3.derivative(c, BOX), t, rel_tol=1e-6) for c, t in zip(CS[1:], true, strict=True))
     return Experiment(
-        "gradient_factor",
         "Theorem 3",
         "If γ is added to the iterate, K_g/K_f = G(c) > 1 for c in (0, 1), and G decreases in c with the printed G'.",
         f"{CASE}, c = {listed([p.c for p in found[1:]])}",
@@ -107,7 +105,6 @@ def longer_gradient_steps() -> Experiment:
     exact = all((theorem_3.factor(v, box) < 1) == (v > low) for v in grid)
     bare, p = point(1.0, box), point(c, box)
     return Experiment(
-        "longer_gradient_steps",
         "Theorem 3",
         "G > 1 for every c in (0, 1), if α ≤ 1. (Theorem 2 itself holds up to 2.)",
         f"a hill from 1, ρ = {BOX.target}, α = {box.share}, beyond the paper's range",
@@ -127,7 +124,6 @@ def c_minus_three() -> Experiment:
     ratio, growth, end = float(path[1] / path[0]), float(heights[1] / heights[0]), float(heights[-1])
     same = torch.equal(path.abs(), bare.abs())
     return Experiment(
-        "c_minus_three",
         "Theorem 3",
         "For every c ≤ 0 the loss cannot rise, and the attacker fails: K_g = ∞.",
         f"a valley from {start}, α = {share:g}, γ added to the iterate, c = {c:g}",
@@ -145,7 +141,6 @@ def gradients_seen_in_a_valley() -> Experiment:
     needed = first_below(VALLEY.slope(path).square().tolist(), BOX.target)
     ratio, end = float(path[1] / path[0]), float(VALLEY.height(path[most if needed is None else needed]))
     return Experiment(
-        "gradients_seen_in_a_valley",
         "Theorem 3",
         "For c = 0 the attacker fails: K_g = ∞.",
         f"a valley from {start}, α = {share}, straight-through gradients of the layer, c = {c:g}",
@@ -162,7 +157,6 @@ def gradients_seen_on_a_hill() -> Experiment:
     needed, before = (first_below(HILL.slope(p).square().tolist(), BOX.target) for p in (path, bare))
     ratio, own = float(path[1] / path[0]), float(bare[1] / bare[0])
     return Experiment(
-        "gradients_seen_on_a_hill",
         "Theorem 3",
         "For c = 0 the attacker fails: K_g = ∞.",
         f"{CASE}, straight-through gradients of the layer, c = {c:g}",
