@@ -47,7 +47,7 @@ def command(
 ) -> None:
     """Attack one image.
 
-    Writes NAME.attacked.png and NAME.compared.png, and prints the prediction before and after.
+    Prints the prediction before and after. Writes NAME.attacked.png, and NAME.compared.png with both images.
     """
     from antiadv import attacks, defences, evaluation, models
     from antiadv.core.validation import check_base

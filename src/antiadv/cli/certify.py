@@ -34,9 +34,10 @@ def command(
     json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Certify a network under Gaussian noise: L2 radii that no attack can break.
+    """Find L2 radii that no attack can break.
 
-    Stores a certificate for each sample. Run the same command again to resume.
+    Certifies the vote of a network over Gaussian noise, and stores a certificate for each sample. Run the same command
+    again to resume.
     """
     from antiadv.evaluation.certify import Setting
     from antiadv.evaluation.certify_stored import certify_stored

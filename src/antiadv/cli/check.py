@@ -20,9 +20,10 @@ def command(
     json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Check a network and its images before you attack it: range, normalisation, mode, gradients.
+    """Check a network and its images for mistakes.
 
-    Exits with 1 if something is wrong.
+    Looks at range, normalisation, evaluation mode, scores and gradients, and prints the line to write. Exits with 1 if
+    something is wrong.
     """
     from antiadv.evaluation.preflight import preflight
     from antiadv.evaluation.resources import Resources

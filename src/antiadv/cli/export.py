@@ -35,12 +35,15 @@ def command(
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Export a network with its defence, compare the file with PyTorch, and write both with a card as a bundle."""
+    """Write a defended network to a file.
+
+    The file is compared with PyTorch. The bundle is a folder with the file and a card that describes it.
+    """
     from antiadv import models
     from antiadv.evaluation import Resources
     from antiadv.serving.export import export
 
-    said = None if verdict is None else _read(verdict)
+    verdict_text = None if verdict is None else _read(verdict)
     row = None if league is None else _row(league)
     resources = Resources("cpu")
     dataset = resources.data(data)
@@ -51,7 +54,7 @@ def command(
         format,
         name=models.label(model),
         class_names=dataset.classes,
-        verdict=said,
+        verdict=verdict_text,
         league=row,
     )
     if as_json:

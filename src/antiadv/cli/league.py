@@ -37,9 +37,10 @@ def command(
     json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Compare all defences on a network: cost, robust accuracy against four attackers, and which one to deploy.
+    """Compare all defences, and say which to deploy.
 
-    Run the same command again to add samples.
+    Measures the cost of each defence, and robust accuracy against four attackers. Run the same command again to add
+    samples.
     """
     from antiadv.core.threat import Access, parse_threat
     from antiadv.evaluation import Resources

@@ -88,8 +88,8 @@ Compiled = Annotated[
     str,
     typer.Option(
         "--compile",
-        help="yes, which --compile alone means too: compile each network first, for half a minute or so. no: never. "
-        "auto: long runs on a GPU go on with the compiled network once it is ready.",
+        help="yes, or --compile alone: compile each network first, which takes about half a minute. no: never. "
+        "auto: start at once; long runs on a GPU change to the compiled network when it is ready.",
     ),
 ]
 Runner = Annotated[
@@ -134,6 +134,6 @@ def check_here(resources: Resources, precision: str, runner: str) -> None:
         resources.engine(precision)
 
 
-def authorised(model: str, said: bool) -> str:
-    """The model with what the user said about its owner's permission. It is no part of a name that is stored."""
-    return f"{model},authorised=true" if said and model.startswith(("http:", "https:")) else model
+def authorised(model: str, permitted: bool) -> str:
+    """The model with the owner's permission, if the user has it. It is not part of a name that is stored."""
+    return f"{model},authorised=true" if permitted and model.startswith(("http:", "https:")) else model

@@ -17,7 +17,10 @@ def command(
     json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Open a playground in the browser, at 127.0.0.1, until Ctrl-C."""
+    """Attack an image in the browser, and watch.
+
+    The page is served on this machine only, until Ctrl-C.
+    """
     from antiadv.serving.playground.run import play
 
     def ready(url: str) -> None:

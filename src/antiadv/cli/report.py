@@ -14,7 +14,9 @@ from antiadv.core.errors import BadInput
 def command(
     names: Annotated[
         list[str] | None,
-        typer.Argument(help="table-1 … table-6, figure-3, figure-4, figure-5, text; or all. Else everything stored."),
+        typer.Argument(
+            help="table-1 … table-6, figure-3, figure-4, figure-5, text; or all. Default: everything stored."
+        ),
     ] = None,
     store: options.StoreFolder = Path("results"),
     networks: options.Networks = "zoo",
@@ -34,12 +36,13 @@ def command(
     json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Show what a store holds: accuracies with intervals, queries, gains with p-values, and the verdict.
+    """Show the results in a store.
 
-    With the name of a table or figure: our numbers next to the paper's, and which cells are not stored; --networks
-    names the checkpoints that were used. With --out: the complete report in a folder whose report.html opens in any
-    browser, offline. Stored attacked images are shown next to the clean ones of cifar10 and the other published sets;
-    a file of your own is opened only if --data names it. Nothing that the store names is loaded or run.
+    Prints accuracies with intervals, queries, gains with p-values, and the verdict. With the name of a table or
+    figure, prints our numbers next to the paper's; --networks names the checkpoints that were used. With --out, writes
+    the complete report to a folder. Its report.html opens in any browser, offline. Attacked images in the store are
+    shown next to the clean images of published data sets, or of files that --data names. Nothing that the store names
+    is loaded or run.
     """
     from antiadv import paper
     from antiadv.reporting import report

@@ -44,9 +44,10 @@ def command(
     json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Run the missing cells of the paper's tables and figures, and show our numbers next to the paper's.
+    """Run the paper's tables, and compare the numbers.
 
-    A stopped run continues. A cell that is complete in any precision is not run again in another.
+    Runs what is missing of these tables and figures, and prints our numbers next to the paper's. Run the same command
+    again to resume. A cell that is complete in one precision is not run again in another.
     """
     from antiadv import paper
     from antiadv.evaluation import Resources, Store, evaluate, parse_runner

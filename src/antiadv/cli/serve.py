@@ -54,7 +54,10 @@ def command(
     replicas: Annotated[str, typer.Option("--replicas", help="With ray: 2, or 1:8 for autoscaling.")] = "1",
     debug: options.Debug = False,
 ) -> None:
-    """Serve a bundle, or a network with a defence, until SIGTERM."""
+    """Answer requests with a defended network over HTTP.
+
+    Serves a bundle, or a network and a defence by name, until SIGTERM.
+    """
     from antiadv.serving import logs, serve
     from antiadv.serving.limits import Limits
     from antiadv.serving.source import Source

@@ -18,7 +18,10 @@ def command(
     json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Test the paper's theory: each statement, what we computed, and whether it holds."""
+    """Test the paper's theorems by computation.
+
+    Prints each statement, what was computed, and whether it holds.
+    """
     from antiadv.paper import theory
     from antiadv.paper.theory import figure
 

@@ -30,10 +30,11 @@ def command(
     json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Choose K, α and gate of the anti-adversary layer for a network.
+    """Choose the settings of the layer for a network.
 
-    Compares settings on half of the images and shows their numbers on the other half: labels kept, gain under a score
-    attack, gain against an attacker who knows the layer, and measured times. Ends with a text for --defence.
+    Compares numbers of steps, step sizes and gates on half of the images. Shows their numbers on the other half:
+    labels kept, gain under a score attack, gain against an attacker who knows the layer, and measured times. Ends with
+    a text for --defence.
     """
     from antiadv.core.threat import Access, parse_threat
     from antiadv.evaluation import Resources

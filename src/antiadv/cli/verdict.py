@@ -47,9 +47,11 @@ def command(
     json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Attack a model, bare and with a defence, at four levels of access. Show gains, warning signs and the verdict.
+    """Say in a sentence what a defence is worth.
 
-    An endpoint (http://ADDRESS) is attacked as it is, through its scores and its labels.
+    Attacks the network without and with the defence, through labels, scores and gradients, and with knowledge of the
+    defence. Prints gains, warning signs and the verdict. An endpoint (http://ADDRESS) is attacked as it is, through
+    its scores and labels.
     """
     from antiadv import models
     from antiadv.core.threat import Access, parse_threat

@@ -1,11 +1,5 @@
 """The engine: how a request becomes passes. The oracle and the judge use one; attacks do not see it.
 
-    Engine                scores, a gradient or a Jacobian of any number of images
-    Eager                 the plain engine: micro-batches through the module as it is
-    answer                s                               one forward pass of one micro-batch
-    scores_and_gradient   s, ∂ Σ loss(s, y, …) / ∂z       and one backward pass
-    scores_and_jacobian   s, ∂ s / ∂z    [N, K, …]        and one backward pass per class
-
 Samples are independent, so a request may be cut anywhere. The faster engine is in `engine/fast.py`.
 """
 
@@ -24,7 +18,10 @@ from antiadv.core.validation import check_shape, check_slope, require_gradient
 
 
 class Engine(Protocol):
-    """See the head of this file. `draws`, one key per image, are the random numbers of a randomised model."""
+    """Scores, gradients ∂ Σ loss(s, y, …) / ∂z or Jacobians ∂ s / ∂z `[N, K, …]` of any number of images.
+
+    `draws`, one key per image, are the random numbers of a randomised model.
+    """
 
     def scores(self, model: nn.Module, z: Tensor, *, draws: Draws | None = None) -> Tensor: ...
 

@@ -1,17 +1,4 @@
-"""The exception tree. Everything raised on purpose derives from `AntiadvError`.
-
-    AntiadvError
-    ├── BadInput          images outside [0, 1], wrong shape, probabilities instead of logits, a wrong file
-    ├── BadSpec           unknown name or option; lists the known ones, nearest first
-    ├── AccessDenied      the threat model does not grant this
-    ├── BudgetSpent       more queries than the threat allows
-    ├── StoreMismatch     a file of the store is unreadable, truncated, edited, foreign or of another FORMAT, or its
-    │                     network has changed
-    ├── StoreUnwritable   the disk is full, or the folder cannot be written
-    ├── MissingExtra      an optional dependency is not installed; names the extra
-    ├── Unfinished        some shards of an evaluation could not be done; names them, the others are stored
-    ├── EndpointFailed    a classifier behind an address did not answer, or not as it should
-    └── Interrupted       the classifier failed in the middle of an attack; holds what was found before
+"""The exceptions. Everything raised on purpose derives from `AntiadvError`.
 
 A message has three parts: what was asked, what was found, what to do.
 """
@@ -29,7 +16,7 @@ class AntiadvError(Exception):
 
 
 class BadInput(AntiadvError, ValueError):
-    """An argument or a file cannot be used."""
+    """An argument or a file cannot be used, such as images outside [0, 1] or probabilities instead of logits."""
 
 
 class BadSpec(AntiadvError, ValueError):
@@ -45,11 +32,11 @@ class BudgetSpent(AntiadvError):
 
 
 class StoreMismatch(AntiadvError):
-    """A stored file is not what its name and header say."""
+    """A stored file is not what its name and header say, or its network has changed."""
 
 
 class StoreUnwritable(AntiadvError, OSError):
-    """The store could not be written; its earlier files are complete."""
+    """The store could not be written, for example to a full disk; its earlier files are complete."""
 
 
 class MissingExtra(AntiadvError, ImportError):
@@ -60,7 +47,7 @@ class MissingExtra(AntiadvError, ImportError):
 
 
 class Unfinished(AntiadvError):
-    """Some shards could not be done; all others are stored."""
+    """Some shards of an evaluation could not be done. The message names them; all others are stored."""
 
 
 class EndpointFailed(AntiadvError):

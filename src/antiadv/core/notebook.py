@@ -1,9 +1,5 @@
 """What a notebook shows: a bar while a long call runs, and small tables.
 
-    with bar() as show:  show("8 of 64 samples", 8, 64)        below the cell, and gone at the end
-    lines(pairs)                                               a table of two columns as text
-    html_lines(pairs)                                          the same as HTML, escaped
-
 `bar` gives None anywhere but in a notebook, and inside another bar: then only the outer one is shown.
 """
 
@@ -36,7 +32,7 @@ def in_notebook() -> bool:
 
 @contextlib.contextmanager
 def bar() -> Iterator[Show | None]:
-    """Show a bar in a notebook. A call changes it, at most a few times a second."""
+    """Show a bar below the cell: `show("8 of 64 samples", 8, 64)` changes it, at most a few times a second."""
     if _SHOWN.get() or not in_notebook():
         yield None
         return

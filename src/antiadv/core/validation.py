@@ -1,15 +1,5 @@
 """Checks of what a user passes in: made once, in `attack`, `evaluate` and the defences, and trusted afterwards.
 
-    check_base(f)           a network in evaluation mode, with all its parts
-    check_images(x)         floating point, [N, …], finite, in [0, 1]
-    check_labels(y, x)      integers, one per image
-    check_scores(s, x)      [N, K], finite logits, with the number of classes of the data
-    check_logits(s)         no probabilities
-    check_sound(bad, ids)   no NaN or infinity in any answer during an attack
-    check_slope(s)          scores with a gradient; require_gradient(g): a gradient that reached the images
-    fitting(f, x)           explains why f fails on x
-    untouched(x)            refuses an f that writes into x
-
 Each failure is a `BadInput` of one sentence: what was asked, what was found, what to do.
 """
 

@@ -1,7 +1,5 @@
 """Stale results: stored records are used only if the networks, data and files in hand would give them again.
 
-    check_fresh(cells, store, resources)  →  the probes to store for cells that have none
-
 For each cell with stored samples, the images, weights and files must have the digests of the cell, and the network must
 give the stored scores for the probe images (`probe.py`). Otherwise, and if the network is missing or does not answer,
 the run stops with an error; the stored records stay as they are. Where nothing is stored, a network that fails is left
@@ -27,7 +25,7 @@ NAMED = 3  # folders in a message
 
 
 def check_fresh(cells: Sequence[Cell], store: Store, resources: Resources) -> dict[Cell, Probe]:
-    """Check all cells. Each network is loaded and asked once, in any order of the cells."""
+    """Check all cells, and return the probes to store for those that have none. Each network is asked once."""
     probes: dict[Cell, Probe] = {}
     for model in dict.fromkeys(cell.model for cell in cells):
         check = _NetworkCheck(store, resources, model)

@@ -35,7 +35,7 @@ CLEARLY = 3.0  # standard errors by which a variant must be better to be named
 
 @dataclass(frozen=True)
 class Finding:
-    """`fine` is None where nothing can be said. `todo` is the line to write; empty if there is nothing to do."""
+    """`fine` is None where the check cannot decide. `todo` is the line to write; empty if there is nothing to do."""
 
     name: str
     fine: bool | None
@@ -85,8 +85,8 @@ def _dtype(model: nn.Module) -> Finding:
     others = {str(w.dtype).removeprefix("torch.") for w in weights if w.is_floating_point()} - {"float32"}
     if not others:
         return Finding("dtype", True, "weights are float32")
-    said = f"some weights are {' and '.join(sorted(others))}, and every result is that of these"
-    return Finding("dtype", None, said, "model = model.float()")
+    found = f"some weights are {' and '.join(sorted(others))}, so every result is computed with these"
+    return Finding("dtype", None, found, "model = model.float()")
 
 
 def _range(x: Tensor) -> Finding:
@@ -172,13 +172,13 @@ def _undone(normalise: Normalise) -> Change:
 def _normalisation(model: nn.Module, x: Tensor, y: Tensor, s: Tensor, ask: Eager) -> Finding:
     plain = s.argmax(1) == y
     best, name, todo = plain, "", ""
-    for said, line, change in variants(x.shape[1] if x.ndim == 4 else 0):
+    for variant, line, change in variants(x.shape[1] if x.ndim == 4 else 0):
         try:
             right = ask.scores(model, change(x)).argmax(1) == y
         except Exception:  # a model may refuse other numbers
             continue
         if right.sum() > best.sum():
-            best, name, todo = right, said, line
+            best, name, todo = right, variant, line
     won, lost = int((best & ~plain).sum()), int((plain & ~best).sum())
     clean, other = (f"{right.float().mean().item():.1%}" for right in (plain, best))
     if name and won - lost > CLEARLY * math.sqrt(won + lost):  # the same images, so only those that differ count

@@ -5,8 +5,8 @@
 
 Samples that the classifier gets wrong without an attack are not attacked. The attack searches with `engine`, in any
 precision. The judge always uses float32. Where a search took an image for a success that the judge rejects, the sample
-is rerun in float32 and the second search counts, so that rounding never makes a defence look strong. A search that was
-told of the rejection (`Oracle.confirm`) already spent its budget, so it is not rerun.
+is rerun in float32 and the second search counts, so that rounding never makes a defence look strong. A search that
+learned of the rejection (`Oracle.confirm`) already spent its budget, so it is not rerun.
 
 NaN or infinity in any answer to the attack or to the judge refuses the batch and names the samples.
 """
@@ -93,9 +93,9 @@ def attack_and_judge(
         report = None if watch is None else lambda: watch(ledger)
         clean = batch.judged_clean(judge, classes)
         goal = ~clean.majority(y) if threat.targeted else clean.majority(y)
-        z, heard = x.clone(), torch.zeros_like(goal)
+        z, rejected = x.clone(), torch.zeros_like(goal)
         if goal.any():
-            z[goal], heard[goal] = batch.search(goal.nonzero().squeeze(1), engine, ledger, report)
+            z[goal], rejected[goal] = batch.search(goal.nonzero().squeeze(1), engine, ledger, report)
         attacked = judged(z, judge)
         agreement, again = 1.0, 0
         if judge is not engine:
@@ -104,7 +104,7 @@ def attack_and_judge(
             check_sound(before.unsound | after.unsound, ids)
             agreement = _agreement((before, clean), (after, attacked))
             by_search, by_judge = (p.majority(y) == threat.targeted for p in (after, attacked))
-            doubtful = samples_to_rerun(x, z, threat.ball, attack.minimal, by_search & goal, by_judge, heard)
+            doubtful = samples_to_rerun(x, z, threat.ball, attack.minimal, by_search & goal, by_judge, rejected)
             again = len(doubtful)
             if again:
                 z[doubtful] = batch.search_again(doubtful, judge, ledger, report)

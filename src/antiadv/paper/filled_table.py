@@ -1,8 +1,4 @@
-"""Fill the layout of a table with the numbers that a store holds. Nothing is run.
-
-fill(layout, index)    →  FilledTable: our numbers next to the paper's, and the cells that are not stored
-FilledTable.table()    →  the table to print
-"""
+"""Fill the layout of a table with the numbers that a store holds. Nothing is run."""
 
 from __future__ import annotations
 

@@ -1,9 +1,5 @@
 """Which cells of a table can be run on this machine, in which order, and why the others cannot.
 
-    resolve(requests, precision, resources)  →  cells to run, and for the others the reason
-    as_stored(cell, store)                   →  the cell in a precision that is already complete, so it is not run again
-    in_order(layouts)                        →  the cells of several tables, each once, the most informative first
-
 The order: TRADES and AWP of table 3, its other compact networks, table 2, table 4, the text, the figures, tables 5, 6
 and 1. The larger networks come last.
 """
@@ -40,7 +36,7 @@ class Missing:
 def resolve(
     requests: Iterable[CellRequest], precision: str = AUTO, resources: Resources | None = None
 ) -> tuple[list[Cell], list[Missing]]:
-    """Split requests into cells that can be run, in the same order, and cells that cannot."""
+    """Split requests into cells that can be run, in the same order, and cells that cannot, with the reason."""
     resources = Resources() if resources is None else resources
     cells, missing = [], []
     for request in requests:

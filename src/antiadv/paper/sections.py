@@ -1,8 +1,5 @@
 """The paper's part of a report: its claims, tables and figures, as one section.
 
-    paper_section(store)           →  Section, which `reporting.build_document` takes
-    paper_section(store, names)       only these tables
-
 A table of the paper is shown if at least one of its cells is stored, and says what is missing. Tables without a stored
 cell are named. For a store without any cell of the paper the section is empty.
 """
@@ -80,9 +77,9 @@ def _claimed(claim: Claim) -> Claimed:
     passed, failed = (tuple(str(k) for k in claim.measured if k.passes == good) for good in (True, False))
     missing = tuple(str(k) for k in claim.checks if k.found is None)
     why = claim.why.replace("*", "") if failed else ""
-    told = claim.name, claim.verdict, f"The paper: {claim.paper}", claim.rule
+    words = claim.name, claim.verdict, f"The paper: {claim.paper}", claim.rule
     behind = {str(check): check.behind for check in claim.measured if check.behind}
-    return Claimed(*told, passed, failed, missing, claim.settled, why, behind)
+    return Claimed(*words, passed, failed, missing, claim.settled, why, behind)
 
 
 def _shown(name: str, filled: FilledTable) -> Shown:
@@ -131,9 +128,9 @@ def _ablation(filled: FilledTable) -> Panel | None:
         before = bare.get(heading)
         if before is not None and before.ours is not None:
             series.append(Series(f"{heading}, bare", (), (100 * before.ours.value,), kind="level", hue=hue))
-        said = [(i, number.paper) for i, number in at if number.paper is not None]
-        if said and heading == "AA":
-            xs, ys = tuple(i for i, _ in said), tuple(p for _, p in said)
+        published = [(i, number.paper) for i, number in at if number.paper is not None]
+        if published and heading == "AA":
+            xs, ys = tuple(i for i, _ in published), tuple(p for _, p in published)
             series.append(Series(f"{heading}, the paper's", xs, ys, kind="marks", mark="o", hue=hue))
     if not series:
         return None

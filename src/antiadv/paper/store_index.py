@@ -1,8 +1,5 @@
 """Find the stored cell that a table needs, and read which samples it kept. Nothing is run, no network is loaded.
 
-    StoreIndex(store).find(request)            →  the stored cell, or None
-    StoreIndex(store).correct(request, column) →  sample → correct or not, as the column measures it
-
 A stored cell is used if all of this is true:
     its names match, its seed is 0, and a randomised defence was judged by ten draws
     its weights are those of the network's card, if there is one (for `official:DIR`: if they are not)

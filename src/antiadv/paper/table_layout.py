@@ -1,10 +1,5 @@
 """The layout of a table before anything is run: rows, columns, and the cells that each number needs.
 
-    CellRequest    a cell that a table needs: network, defence, attack, threat and number of samples
-    Column         a heading, its attacks, and what is measured
-    Line           a network with a defence, its columns, and the paper's number for each
-    Layout         a title, the lines, and the notes below the table
-
 If a column has several attacks, a sample is robust only if it withstands all of them. AutoAttack is computed this way
 from four cells. A gain compares a line with the same network without the defence, on the same samples.
 """

@@ -27,6 +27,7 @@ from antiadv.reporting.temperature import of_store
 from antiadv.reporting.wording import count
 
 LAYER, TITLE, OTHER = "anti_adversary", "What the anti-adversary layer is worth", "What the attacks found"
+GAIN = "A gain is robust accuracy with the defence minus robust accuracy without it, on the same images."
 NUMBERS = ("n", "clean %", "robust %", "median queries", "gain", "× queries")
 CELLS = ("data", "model", "defence", "attack", "threat", "precision", "seed", *NUMBERS)
 RUN = ("cell", "command", "weights", "images", "seed", "precision", "agreement %", "samples")
@@ -44,11 +45,12 @@ def build_document(
     made = report_of(cells, of_store(facts.root))
     receipts = [facts.receipts(row.cell) for row in cells]
     figures = (*by_access(made.levels), *by_queries(cells), *by_radius(cells), *by_cost(cells))
-    figures = (*figures, *floors(facts, cells))
+    figures, gains = (*figures, *floors(facts, cells)), headline(made.levels)
+    more = [*([GAIN] if gains else []), *(text for s in sections for text in s.sentences)]
     return Document(
         title=TITLE if any(row.cell.defence.startswith(LAYER) for row in cells) else OTHER,
         facts=(("Store", str(facts.root)), *_facts(cells, receipts)),
-        summary=(*headline(made.levels), *(text for s in sections for text in s.sentences), *_flagged(len(made.flags))),
+        summary=(*gains, *more, *_flagged(len(made.flags))),
         verdict=tuple(made.verdict),
         confidence=tuple(map(str, made.confidence)),
         defences=by_defence(made.levels),
@@ -67,7 +69,7 @@ def build_document(
 def _flagged(flags: int) -> Iterator[str]:
     if flags:
         verb = "was" if flags == 1 else "were"
-        yield f"{count(flags, 'warning sign')} {verb} raised; the section on warning signs says where to look."
+        yield f"{count(flags, 'warning sign')} {verb} raised. The section “Warning signs” explains them."
 
 
 # ---------------------------------------------------------------- facts

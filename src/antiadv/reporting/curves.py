@@ -1,10 +1,4 @@
-"""Figures from rows.
-
-    by_queries(rows)     robust accuracy for every budget up to the run's, for attacks that stop at success
-    by_radius(rows)      robust accuracy at other radii, where the records allow it
-    radii(rows)          the same in words, at a few radii, for runs without a radius
-    by_access(levels)    the gain of a defence for each level of access
-    by_cost(rows)        the ratio of the queries that it takes to fool the median sample
+"""Figures from rows: accuracy by queries, by radius, by level of access, and the cost in queries.
 
 A run shows smaller budgets if the attack stops at success and no step depends on the budget (`STOPPING`). It shows
 larger radii if the attack looks for the closest adversarial image, whose distance is in the record. It does not show
@@ -119,13 +113,13 @@ def by_radius(rows: Sequence[Row]) -> list[Figure]:
 
 def radii(rows: Iterable[Row]) -> list[str]:
     """A sentence for each run without a radius."""
-    said = []
+    texts = []
     for r in filter(_endless, _ran(rows)):
         p = r.cell.threat.ball.p
         at = [f"{_at(r, Ball(p, e))} at {show_number(e)}" for e in NAMED[p]]
         norm = "Linf" if p == math.inf else "L2"
-        said.append(f"{r.place} {_who(r)}, {r.cell.attack}, robust accuracy in % by {norm} radius: {', '.join(at)}.")
-    return said
+        texts.append(f"{r.place} {_who(r)}, {r.cell.attack}, robust accuracy in % by {norm} radius: {', '.join(at)}.")
+    return texts
 
 
 def _endless(r: Row) -> bool:
@@ -176,11 +170,11 @@ def by_access(levels: Sequence[Level]) -> list[Figure]:
     wide = {
         d
         for d, group in grouped(levels, lambda part: part.defence).items()
-        if len({_place(part) for part in group}) > 1
+        if len({_network(part) for part in group}) > 1
     }
-    panels, known = [], _named(map(_place, levels))
+    panels, known = [], _named(map(_network, levels))
     for (defence, ball), group in grouped(levels, lambda p: (p.defence if p.defence in wide else "", p.ball)).items():
-        names = [known[_place(part)] + ("" if defence else f" with {part.defence}") for part in group]
+        names = [known[_network(part)] + ("" if defence else f" with {part.defence}") for part in group]
         places = {name: float(i) for i, name in enumerate(dict.fromkeys(names))}
         series = []
         for access in Access:
@@ -198,10 +192,6 @@ def by_access(levels: Sequence[Level]) -> list[Figure]:
     )
     panels.sort(key=lambda panel: (panel.title.startswith("others"), -len(panel.names), -len(panel.series)))
     return [Figure("access", "Gain by level of access", caption, tuple(panels))] if panels else []
-
-
-def _place(part: Level) -> tuple[str, str]:
-    return part.data, part.model
 
 
 def by_cost(rows: Sequence[Row]) -> list[Figure]:
@@ -288,8 +278,8 @@ def _series(label: str, points: Sequence[tuple[float, Share]]) -> Series:
     return Series(label, at, value, low, high)
 
 
-def _network(r: Row) -> tuple[str, str]:
-    return r.data, r.model
+def _network(part: Row | Level) -> tuple[str, str]:
+    return part.data, part.model
 
 
 def _named(networks: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
@@ -311,9 +301,9 @@ def _keys(rows: Iterable[Row]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(r.cell.key for r in rows))
 
 
-def _slug(said: str) -> str:
+def _slug(text: str) -> str:
     """
     >>> _slug("fab:targets=9")
     'fab-targets-9'
     """
-    return re.sub(r"[^a-z0-9]+", "-", said.lower()).strip("-")
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")

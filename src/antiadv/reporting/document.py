@@ -1,8 +1,5 @@
 """A report as one value: texts, numbers, tables and pictures, before any of it is rendered.
 
-    Document    summary · claims · tables · figures · gallery · warning signs · every cell · how each was made
-    Section     what another package adds to a document, such as the paper's tables and claims
-
 `build.py` makes a document from a store, `render/` shows it, and `folder.py` writes it.
 """
 
@@ -46,9 +43,10 @@ class Shown:
 
 @dataclass(frozen=True)
 class Section:
-    """What a package adds to a report. `build_document` puts each part where a reader expects it.
+    """What a package adds to a report, such as the paper's tables and claims.
 
-    `sentences` go into the summary, after the gains of the defences. `absent` says what is not stored.
+    `build_document` puts each part where a reader expects it. `sentences` go into the summary, after the gains of the
+    defences. `absent` says what is not stored.
     """
 
     sentences: tuple[str, ...] = ()

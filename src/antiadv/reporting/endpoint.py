@@ -1,8 +1,5 @@
 """The verdict on an endpoint: what attackers who see scores or labels achieve, for how many queries.
 
-    endpoint_battery(ball, grants, queries)      →  the attacks: on scores where the endpoint gives them, and on labels
-    judge_endpoint(run, rows, samples, …)        →  EndpointVerdict
-
 There is no defence to compare with: the endpoint is judged as it answers. Gradients are not used, because an endpoint
 gives none. So its verdict is an upper bound of its robustness, and says so.
 """
@@ -35,7 +32,7 @@ NO_GRADIENTS = (
 
 
 def endpoint_battery(ball: Ball, grants: Access, queries: int | None = None) -> list[tuple[str, Threat]]:
-    """Return the attacks on an endpoint and their threats.
+    """Return the attacks on an endpoint and their threats: on labels, and on scores if it gives them.
 
     >>> from antiadv.core.ball import Linf
     >>> [(attack, str(threat)) for attack, threat in endpoint_battery(Linf(0.1), Access.SCORES, 50)]

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from itertools import combinations, pairwise, takewhile
 from typing import Any
 
@@ -55,6 +56,7 @@ class Flag:
         return {**plain, "cells": [identity(c) for c in self.cells]}
 
 
+Rule = Callable[[Sequence[Row]], Iterator[Flag]]
 Compared = tuple[float, Flag]  # p of a comparison (1 if it went the harmless way), and the flag if p is small enough
 
 
@@ -63,6 +65,22 @@ def flags(rows: Sequence[Row]) -> list[Flag]:
     stored = [r for r in rows if r.records]
     ran = [r for r in stored if r.robust is not None]
     return [flag for rule in RULES.values() for flag in rule(stored if rule in OF_ALL else ran)]
+
+
+def corrected(rule: Callable[[Sequence[Row]], Iterator[Compared]]) -> Rule:
+    """Keep the flags of a rule whose comparisons are significant together (Holm, Scand. J. Stat. 6:65, 1979).
+
+    Sort m comparisons by p. The i-th, from 0 on, counts while p·(m − i) ≤ 5 %.
+    """
+
+    @wraps(rule)
+    def significant(rows: Sequence[Row]) -> Iterator[Flag]:
+        found = list(rule(rows))
+        small = takewhile(lambda at: at[1] * (len(found) - at[0]) <= LEVEL, enumerate(sorted(p for p, _ in found)))
+        largest = max((p for _, p in small), default=-1.0)
+        yield from (flag for p, flag in found if p <= largest)
+
+    return significant
 
 
 # ---------------------------------------------------------------- the rules
@@ -74,9 +92,9 @@ def not_attacked(rows: Sequence[Row]) -> Iterator[Flag]:
         if r.robust is None:
             attack, threat = attacks.parse(r.cell.attack), r.cell.threat
             lost = sum(idle(r.records, attack, threat))
-            said = f"{lost} of {len(r.records)} samples were not attacked by {_name(r)}: {r.never_ran}."
+            text = f"{lost} of {len(r.records)} samples were not attacked by {_name(r)}: {r.never_ran}."
             numbers = ("lost", float(lost)), ("n", float(len(r.records)))
-            yield Flag("not_attacked", (r.cell,), (*numbers, ("least", float(least_queries(attack, threat)))), said)
+            yield Flag("not_attacked", (r.cell,), (*numbers, ("least", float(least_queries(attack, threat)))), text)
 
 
 def near_chance(rows: Sequence[Row]) -> Iterator[Flag]:
@@ -89,17 +107,19 @@ def near_chance(rows: Sequence[Row]) -> Iterator[Flag]:
     for r in best.values():
         if guessing(r.records):
             defence = "" if r.cell.defence == defences.BARE else f" with {r.defence}"
-            said = f"{r.place}{defence} is right on {_percent(r.clean)} of {r.clean.n} clean images, {NO_MORE}"
-            yield Flag("near_chance", (r.cell,), _numbers(r.clean), f"{said}.")
+            text = f"{r.place}{defence} is right on {_percent(r.clean)} of {r.clean.n} clean images, {NO_MORE}"
+            yield Flag("near_chance", (r.cell,), _numbers(r.clean), f"{text}.")
 
 
-def adaptive_beats_white_box(rows: Sequence[Row]) -> Iterator[Flag]:
+@corrected
+def adaptive_beats_white_box(rows: Sequence[Row]) -> Iterator[Compared]:
     """On a defence, an adaptive attack leaves fewer samples than attacks with the defence's own gradients."""
     defended = [r for r in rows if r.cell.defence != defences.BARE]
     yield from _beaten("adaptive_beats_white_box", defended, [Access.INTERNALS])
 
 
-def black_box_beats_white_box(rows: Sequence[Row]) -> Iterator[Flag]:
+@corrected
+def black_box_beats_white_box(rows: Sequence[Row]) -> Iterator[Compared]:
     """An attack that sees only scores or labels leaves fewer samples than one that has gradients."""
     yield from _beaten("black_box_beats_white_box", rows, [Access.LABELS, Access.SCORES])
 
@@ -109,8 +129,8 @@ def zero_gradients(rows: Sequence[Row]) -> Iterator[Flag]:
     for r in rows:
         asked = [x for x in r.records if x.gradients]
         if asked and (found := share(sum(x.zeros > 0 for x in asked), len(asked))).low > ZEROS:
-            said = f"{_name(r)} got gradients of exactly zero on {_percent(found)} of {found.n} samples"
-            yield Flag("zero_gradients", (r.cell,), _numbers(found), f"{said}.")
+            text = f"{_name(r)} got gradients of exactly zero on {_percent(found)} of {found.n} samples"
+            yield Flag("zero_gradients", (r.cell,), _numbers(found), f"{text}.")
 
 
 def fast_alarm(rows: Sequence[Row]) -> Iterator[Flag]:
@@ -119,11 +139,12 @@ def fast_alarm(rows: Sequence[Row]) -> Iterator[Flag]:
         attack = attacks.parse(r.cell.attack)
         if isinstance(attack, Fast) and (alarmed := sum(x.queries > attack.most_queries for x in r.records)):
             n = len(r.records)
-            said = f"{_name(r)} ran AutoAttack on {alarmed} of {n} samples or more: it found their gradients masked."
-            yield Flag("fast_alarm", (r.cell,), (("alarmed", float(alarmed)), ("n", float(n))), said)
+            text = f"{_name(r)} ran AutoAttack on {alarmed} of {n} samples or more: it found their gradients masked."
+            yield Flag("fast_alarm", (r.cell,), (("alarmed", float(alarmed)), ("n", float(n))), text)
 
 
-def not_monotone(rows: Sequence[Row]) -> Iterator[Flag]:
+@corrected
+def not_monotone(rows: Sequence[Row]) -> Iterator[Compared]:
     """More samples stand at a larger radius, or with a larger budget."""
 
     def same(r: Row, **words: object) -> Hashable:
@@ -141,18 +162,15 @@ def not_monotone(rows: Sequence[Row]) -> Iterator[Flag]:
         ("budget", budget, lambda r: same(r, queries=None)),
     )
 
-    def compared() -> Iterator[Compared]:
-        for what, size, key in orders:
-            for group in grouped(rows, key).values():
-                for small, large in pairwise(sorted(group, key=size)):
-                    d = _compare([small], [large])
-                    if size(small) < size(large) and d is not None:
-                        said = f"at the larger {what} {_points(d)} more samples stand against {_name(large)}"
-                        said = f"{said} than at {small.cell.threat}."
-                        flag = Flag("not_monotone", (small.cell, large.cell), _gap(d), said)
-                        yield d.p if d.value > 0 else 1.0, flag
-
-    yield from _holm(compared())
+    for what, size, key in orders:
+        for group in grouped(rows, key).values():
+            for small, large in pairwise(sorted(group, key=size)):
+                d = _compare([small], [large])
+                if size(small) < size(large) and d is not None:
+                    text = f"at the larger {what} {_points(d)} more samples stand against {_name(large)}"
+                    text = f"{text} than at {small.cell.threat}."
+                    flag = Flag("not_monotone", (small.cell, large.cell), _gap(d), text)
+                    yield d.p if d.value > 0 else 1.0, flag
 
 
 def unbounded_attack_fails(rows: Sequence[Row]) -> Iterator[Flag]:
@@ -161,48 +179,42 @@ def unbounded_attack_fails(rows: Sequence[Row]) -> Iterator[Flag]:
         ball = r.cell.threat.ball
         free = ball.eps == math.inf or (ball.p == math.inf and ball.eps >= HALF)
         if free and r.cell.threat.queries is None and r.robust is not None and r.robust.low > SURVIVORS:
-            said = f"{_name(r)} may change the images without limit, but {_percent(r.robust)} of {r.robust.n} stand"
-            yield Flag("unbounded_attack_fails", (r.cell,), _numbers(r.robust), f"{said}.")
+            text = f"{_name(r)} may change the images without limit, but {_percent(r.robust)} of {r.robust.n} stand"
+            yield Flag("unbounded_attack_fails", (r.cell,), _numbers(r.robust), f"{text}.")
 
 
-def changes_with_seed(rows: Sequence[Row]) -> Iterator[Flag]:
+@corrected
+def changes_with_seed(rows: Sequence[Row]) -> Iterator[Compared]:
     """The same cell has another accuracy with another seed."""
-
-    def compared() -> Iterator[Compared]:
-        for group in grouped(rows, lambda r: dataclasses.replace(r.cell, seed=0)).values():
-            for one, other in combinations(sorted(group, key=lambda r: r.cell.seed), 2):
-                d = _compare([one], [other])
-                if d is not None:
-                    seeds = f"from seed {one.cell.seed} to {other.cell.seed}"
-                    said = f"{seeds}, the accuracy under {_name(one, seed=False)} changes by {_points(d, sign=True)}."
-                    yield d.p, Flag("changes_with_seed", (one.cell, other.cell), _gap(d), said)
-
-    yield from _holm(compared())
+    for group in grouped(rows, lambda r: dataclasses.replace(r.cell, seed=0)).values():
+        for one, other in combinations(sorted(group, key=lambda r: r.cell.seed), 2):
+            d = _compare([one], [other])
+            if d is not None:
+                seeds = f"from seed {one.cell.seed} to {other.cell.seed}"
+                text = f"{seeds}, the accuracy under {_name(one, seed=False)} changes by {_points(d, sign=True)}."
+                yield d.p, Flag("changes_with_seed", (one.cell, other.cell), _gap(d), text)
 
 
-def changes_with_precision(rows: Sequence[Row]) -> Iterator[Flag]:
+@corrected
+def changes_with_precision(rows: Sequence[Row]) -> Iterator[Compared]:
     """A cell leaves more samples if it is searched in a coarser precision."""
-
-    def compared() -> Iterator[Compared]:
-        for group in grouped(rows, _in_any_precision).values():
-            for fine, rough in combinations(sorted(group, key=_digits), 2):
-                d = _compare([fine], [rough])
-                if d is not None:
-                    said = f"searched in {rough.cell.precision}, {_name(rough)} leaves {_points(d)} more standing"
-                    said = f"{said} than in {fine.cell.precision}."
-                    flag = Flag("changes_with_precision", (fine.cell, rough.cell), _gap(d), said)
-                    yield d.p if d.value > 0 else 1.0, flag
-
-    yield from _holm(compared())
+    for group in grouped(rows, _in_any_precision).values():
+        for fine, rough in combinations(sorted(group, key=_digits), 2):
+            d = _compare([fine], [rough])
+            if d is not None:
+                text = f"searched in {rough.cell.precision}, {_name(rough)} leaves {_points(d)} more standing"
+                text = f"{text} than in {fine.cell.precision}."
+                flag = Flag("changes_with_precision", (fine.cell, rough.cell), _gap(d), text)
+                yield d.p if d.value > 0 else 1.0, flag
 
 
 def too_few_digits(rows: Sequence[Row]) -> Iterator[Flag]:
     """An attack was searched in a precision in which it is known to break less, and no finer search is stored."""
     for r in (min(group, key=_digits) for group in grouped(rows, _in_any_precision).values()):
         if found := weak(r.cell):
-            said = f"{_name(r)} was searched in {r.cell.precision}, in which {' and '.join(sorted(found))}"
+            text = f"{_name(r)} was searched in {r.cell.precision}, in which {' and '.join(sorted(found))}"
             numbers = (("n", float(len(r.records))),)
-            yield Flag("too_few_digits", (r.cell,), numbers, f"{said} is known to break less than in float32.")
+            yield Flag("too_few_digits", (r.cell,), numbers, f"{text} is known to break less than in float32.")
 
 
 def changes_with_draw(rows: Sequence[Row]) -> Iterator[Flag]:
@@ -213,8 +225,8 @@ def changes_with_draw(rows: Sequence[Row]) -> Iterator[Flag]:
 
     for r in rows:
         if (found := share(sum(map(torn, r.records)), len(r.records))).low > DRAWS:
-            said = f"under {_name(r)} the random numbers decide on {_percent(found)} of {found.n} samples"
-            yield Flag("changes_with_draw", (r.cell,), _numbers(found), f"{said}.")
+            text = f"under {_name(r)} the random numbers decide on {_percent(found)} of {found.n} samples"
+            yield Flag("changes_with_draw", (r.cell,), _numbers(found), f"{text}.")
 
 
 def changes_with_look(rows: Sequence[Row]) -> Iterator[Flag]:
@@ -223,10 +235,10 @@ def changes_with_look(rows: Sequence[Row]) -> Iterator[Flag]:
         same = [x for x in r.records if x.queries == 0 and x.distance == 0]  # misclassified, so not attacked
         turned = [x for x in same if (x.clean, x.base_clean) != (x.attacked, x.base_attacked)]
         if turned:
-            said = f"{len(turned)} of {len(same)} unchanged images got another label when they were predicted again, "
-            said = f"{said}the first of them sample {turned[0].sample}: {_name(r)}."
+            text = f"{len(turned)} of {len(same)} unchanged images got another label when they were predicted again, "
+            text = f"{text}the first of them sample {turned[0].sample}: {_name(r)}."
             numbers = (("turned", float(len(turned))), ("n", float(len(same))))
-            yield Flag("changes_with_look", (r.cell,), numbers, said)
+            yield Flag("changes_with_look", (r.cell,), numbers, text)
 
 
 def labels_differ(rows: Sequence[Row]) -> Iterator[Flag]:
@@ -236,33 +248,30 @@ def labels_differ(rows: Sequence[Row]) -> Iterator[Flag]:
         clean = sum(x.clean != x.base_clean for x in r.records) / n
         attacked = sum(x.attacked != x.base_attacked for x in r.records) / n
         if max(clean, attacked) > LABELS:
-            said = f"{r.defence} changes the label of {100 * clean:.1f} % of the clean images and of "
+            text = f"{r.defence} changes the label of {100 * clean:.1f} % of the clean images and of "
             numbers = (("clean", clean), ("attacked", attacked), ("n", float(n)))
-            yield Flag("labels_differ", (r.cell,), numbers, f"{said}{100 * attacked:.1f} % of those from {_name(r)}.")
+            yield Flag("labels_differ", (r.cell,), numbers, f"{text}{100 * attacked:.1f} % of those from {_name(r)}.")
 
 
-def worse_than_bare(rows: Sequence[Row]) -> Iterator[Flag]:
+@corrected
+def worse_than_bare(rows: Sequence[Row]) -> Iterator[Compared]:
     """Fewer samples stand with a defence than bare, in the worst case of the attacks that were run on both alike."""
-
-    def compared() -> Iterator[Compared]:
-        bare = grouped([r for r in rows if r.cell.defence == defences.BARE], _arena)
-        for group in grouped([r for r in rows if r.cell.defence != defences.BARE], _arena).values():
-            first = group[0].cell
-            alone = bare.get(_arena(dataclasses.replace(group[0], cell=bare_cell(first))), [])
-            both = set(map(_armed, group)) & set(map(_armed, alone))
-            before, after = ([r for r in some if _armed(r) in both] for some in (alone, group))
-            d = _compare(before, after) if both else None
-            if d is not None:
-                said = f"with {group[0].defence} {_points(d)} fewer stand than on {group[0].place} alone"
-                named = " and ".join(sorted({r.cell.attack for r in after}))
-                said = f"{said}, in the worst case of {named} ({first.threat.ball})."
-                flag = Flag("worse_than_bare", tuple(r.cell for r in after), _gap(d), said)
-                yield d.p if d.value < 0 else 1.0, flag
-
-    yield from _holm(compared())
+    bare = grouped([r for r in rows if r.cell.defence == defences.BARE], _arena)
+    for group in grouped([r for r in rows if r.cell.defence != defences.BARE], _arena).values():
+        first = group[0].cell
+        alone = bare.get(_arena(dataclasses.replace(group[0], cell=bare_cell(first))), [])
+        both = set(map(_armed, group)) & set(map(_armed, alone))
+        before, after = ([r for r in some if _armed(r) in both] for some in (alone, group))
+        d = _compare(before, after) if both else None
+        if d is not None:
+            text = f"with {group[0].defence} {_points(d)} fewer stand than on {group[0].place} alone"
+            named = " and ".join(sorted({r.cell.attack for r in after}))
+            text = f"{text}, in the worst case of {named} ({first.threat.ball})."
+            flag = Flag("worse_than_bare", tuple(r.cell for r in after), _gap(d), text)
+            yield d.p if d.value < 0 else 1.0, flag
 
 
-RULES: dict[str, Callable[[Sequence[Row]], Iterator[Flag]]] = {
+RULES: dict[str, Rule] = {
     rule.__name__: rule
     for rule in (
         not_attacked,
@@ -292,8 +301,8 @@ def narrow_range(x: Tensor) -> Iterator[Flag]:
     """No pixel of any image is above 2/255, as if bytes were divided by 255 twice."""
     high = float(x.max()) if x.numel() else 1.0
     if high <= NARROW:
-        said = f"no pixel of {len(x)} images is above {high:.4g}, but images should cover [0, 1]: divided by 255 twice?"
-        yield Flag("narrow_range", (), (("high", high), ("n", float(len(x)))), said)
+        text = f"no pixel of {len(x)} images is above {high:.4g}, but images should cover [0, 1]: divided by 255 twice?"
+        yield Flag("narrow_range", (), (("high", high), ("n", float(len(x)))), text)
 
 
 def before(x: Tensor, y: Tensor, s: Tensor) -> list[Flag]:
@@ -302,8 +311,8 @@ def before(x: Tensor, y: Tensor, s: Tensor) -> list[Flag]:
     found = [*narrow_range(x)]
     if n >= FEW and guesses(good, n, s.shape[1]):
         right = share(good, n)
-        said = f"the classifier is right on {_percent(right)} of {n} clean images, {NO_MORE}"
-        found.append(Flag("near_chance", (), _numbers(right), f"{said} among {s.shape[1]} classes."))
+        text = f"the classifier is right on {_percent(right)} of {n} clean images, {NO_MORE}"
+        found.append(Flag("near_chance", (), _numbers(right), f"{text} among {s.shape[1]} classes."))
     return found
 
 
@@ -334,34 +343,19 @@ def _at(rows: Sequence[Row], access: Access) -> list[Row]:
     return [r for r in rows if level(r.cell) == access]
 
 
-def _beaten(name: str, rows: Sequence[Row], accesses: Sequence[Access]) -> Iterator[Flag]:
-    """A flag for each row at these levels that leaves fewer samples than the worst case of the white-box rows."""
-
-    def compared() -> Iterator[Compared]:
-        for group in grouped(rows, _arena).values():
-            gradients = _at(group, Access.GRADIENTS)
-            for r in (r for access in accesses for r in _at(group, access)):
-                white = [w for w in gradients if _shared(w, r)]  # rows without a shared sample cannot be compared
-                d = _compare(white, [r])
-                if d is not None:
-                    others = dict.fromkeys(w.cell.attack for w in white)  # each once, with any seeds and budgets
-                    said = f"{_name(r)} leaves {_points(d)} fewer standing than {' and '.join(others)}"
-                    said = f"{said}, which had gradients."
-                    flag = Flag(name, (r.cell, *(w.cell for w in white)), _gap(d), said)
-                    yield d.p if d.value < 0 else 1.0, flag
-
-    yield from _holm(compared())
-
-
-def _holm(made: Iterable[Compared]) -> Iterator[Flag]:
-    """The flags that are significant together (Holm, Scand. J. Stat. 6:65, 1979).
-
-    Sort m comparisons by p. The i-th, from 0 on, counts while p·(m − i) ≤ 5 %.
-    """
-    found = list(made)
-    small = takewhile(lambda at: at[1] * (len(found) - at[0]) <= LEVEL, enumerate(sorted(p for p, _ in found)))
-    largest = max((p for _, p in small), default=-1.0)
-    yield from (flag for p, flag in found if p <= largest)
+def _beaten(name: str, rows: Sequence[Row], accesses: Sequence[Access]) -> Iterator[Compared]:
+    """A comparison for each row at these levels that leaves fewer samples than the worst case of the white-box rows."""
+    for group in grouped(rows, _arena).values():
+        gradients = _at(group, Access.GRADIENTS)
+        for r in (r for access in accesses for r in _at(group, access)):
+            white = [w for w in gradients if _shared(w, r)]  # rows without a shared sample cannot be compared
+            d = _compare(white, [r])
+            if d is not None:
+                others = dict.fromkeys(w.cell.attack for w in white)  # each once, with any seeds and budgets
+                text = f"{_name(r)} leaves {_points(d)} fewer standing than {' and '.join(others)}"
+                text = f"{text}, which had gradients."
+                flag = Flag(name, (r.cell, *(w.cell for w in white)), _gap(d), text)
+                yield d.p if d.value < 0 else 1.0, flag
 
 
 def _shared(one: Row, other: Row) -> bool:

@@ -1,7 +1,5 @@
 """A floor under the attacks' ceiling: certified accuracy next to robust accuracy of the same smoothed network.
 
-    floors(store, rows)   →  figures; none if the folder `certify` of the store holds no certificates
-
 Certified accuracy at a radius is a lower bound for the smoothed classifier, up to the error of its setting. Robust
 accuracy under an attack is an upper bound for the defence `smoothing`, which votes over a few copies.
 """
@@ -9,12 +7,11 @@ accuracy under an attack is an upper bound for the defence `smoothing`, which vo
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any  # what a JSON file holds
 
 from antiadv import defences
 from antiadv.core import spec
 from antiadv.core.spec import show_number
+from antiadv.evaluation.cell import Identity
 from antiadv.evaluation.certify import Certified
 from antiadv.evaluation.certify_stored import stored_runs
 from antiadv.evaluation.store.store import Store
@@ -30,34 +27,26 @@ CAPTION = (
 )
 
 
-@dataclass(frozen=True)
-class Run:
-    identity: dict[str, Any]
-    certified: Certified
-
-
 def floors(store: Store, rows: Sequence[Row]) -> list[Figure]:
     """A panel for each certified run, with the attacks on the same network, smoothed with the same noise."""
-    runs = [Run(*run) for run in stored_runs(store.root / FOLDER)]
-    panels = tuple(_panel(run, rows) for run in runs)
+    panels = tuple(_panel(*run, rows) for run in stored_runs(store.root / FOLDER))
     return [Figure("floor", "Certified floor and attacked ceiling", CAPTION, panels)] if panels else []
 
 
-def _panel(run: Run, rows: Sequence[Row]) -> Panel:
-    made, identity = run.certified, run.identity
+def _panel(identity: Identity, made: Certified, rows: Sequence[Row]) -> Panel:
     most = made.setting.largest_radius
     curve = made.curve([most * i / (POINTS - 1) for i in range(POINTS)])
     share, low, high = (tuple(100 * getattr(p, name) for p in curve) for name in ("certified", "low", "high"))
     floor = Series(f"certified, n = {len(made.records)}", tuple(p.radius for p in curve), share, low, high)
     title = f"{identity['model']}, std {show_number(made.setting.std)}"
-    return Panel(title, "L2 radius", ACCURACY, (floor, *_ceilings(run, rows)))
+    return Panel(title, "L2 radius", ACCURACY, (floor, *_ceilings(identity, made.setting.std, rows)))
 
 
-def _ceilings(run: Run, rows: Sequence[Row]) -> Iterator[Series]:
+def _ceilings(identity: Identity, std: float, rows: Sequence[Row]) -> Iterator[Series]:
     found: dict[str, list[Row]] = {}
     for row in rows:
-        same = (row.cell.weights, row.cell.images) == (run.identity["weights"], run.identity["images"])
-        if same and row.robust is not None and row.cell.threat.ball.p == 2 and _std(row) == run.certified.setting.std:
+        same = (row.cell.weights, row.cell.images) == (identity["weights"], identity["images"])
+        if same and row.robust is not None and row.cell.threat.ball.p == 2 and _std(row) == std:
             found.setdefault(f"{row.cell.attack} on {row.cell.defence}", []).append(row)
     for label, some in found.items():
         at = sorted((r.cell.threat.ball.eps, r.robust) for r in some if r.robust is not None)

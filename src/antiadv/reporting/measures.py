@@ -1,19 +1,7 @@
 """Measures: functions of records. Nothing here loads a model or runs an attack.
 
-    standing(r, ball)        correct on the clean image, and not made wrong inside the ball
-    standing_by(r, ball, q)  the same for a budget of q queries
-    unseen_by(records, q)    correct, and the attack saw no wrong prediction within q queries
-    robust_accuracy          standing / all, with a 95 % Wilson interval
-    clean_accuracy           correct on the clean image / all, with the same interval
-    guessing(records)        whether the clean accuracy is no better than guessing
-    paired(a, b)             b's accuracy minus a's on the samples both have, with Newcombe's 95 % interval and exact
-                             McNemar's p; near 5 % the two may disagree, because they are computed differently
-    median_queries           over the samples that were correct and were fooled
-    queries_to_fall          Kaplan and Meier's median number of queries: a sample that stood is censored
-    query_ratio(a, b)        b's median queries over a's on the samples correct in both, or a bound on it; Kaplan and
-                             Meier's median: a sample that stood is censored at the queries spent on it
-    soonest_ratio            the same for several attacks at once
-    calibration              expected calibration error (15 equal bins), log-loss, mean confidence, on clean images
+A sample *stands* if its clean image is classified correctly and the attack found no wrong one inside the ball. Medians
+of queries are those of Kaplan and Meier: a sample that stood is censored at the queries spent on it.
 
 Without records there is no measure: every function raises `BadInput`.
 """
@@ -54,8 +42,8 @@ class Share:
 class Difference:
     """Accuracy of the second minus the first on the n samples both have; p by McNemar's exact test.
 
-    `low` and `high` are Newcombe's 95 % interval for paired proportions. `gained` samples stand only in the second,
-    `lost` only in the first.
+    `low` and `high` are Newcombe's 95 % interval for paired proportions. Near 5 % it and p may disagree. `gained`
+    samples stand only in the second, `lost` only in the first.
     """
 
     value: float
@@ -273,7 +261,7 @@ def _median(asked: Sequence[Spent]) -> Median | None:
 
 
 def query_ratio(first: Sequence[Record], second: Sequence[Record], ball: Ball) -> Ratio | None:
-    """The second's median queries over the first's, on the samples correct in both; None if it is unknown."""
+    """The second's median queries over the first's, or a bound, on the samples correct in both; None if unknown."""
     return soonest_ratio([first], [second], ball)
 
 
@@ -326,21 +314,21 @@ def calibration(records: Sequence[Record]) -> Calibration:
     return calibrated([(r.clean_confidence, r.clean_truth, right(r)) for r in records])
 
 
-def calibrated(said: Sequence[tuple[float, float, bool]], bins: int = 15) -> Calibration:
+def calibrated(predictions: Sequence[tuple[float, float, bool]], bins: int = 15) -> Calibration:
     """The calibration of predictions: the probability of the predicted class and of the true class, and correctness.
 
     Σ_b n_b/n · |accuracy_b − confidence_b| over equal bins ((b−1)/15, b/15] of confidence; the mean of −log p_y.
     """
-    if not said:
+    if not predictions:
         raise BadInput("there are no records to measure; evaluate the cell first.")
     sums: dict[int, float] = {}
-    for confidence, _, fine in said:
+    for confidence, _, fine in predictions:
         b = max(0, math.ceil(confidence * bins) - 1)
         sums[b] = sums.get(b, 0.0) + fine - confidence
     return Calibration(
-        sum(map(abs, sums.values())) / len(said),
-        max(0.0, -fmean(math.log(max(truth, sys.float_info.min)) for _, truth, _ in said)),  # not −0
-        fmean(confidence for confidence, _, _ in said),
-        fmean(fine for *_, fine in said),
-        len(said),
+        sum(map(abs, sums.values())) / len(predictions),
+        max(0.0, -fmean(math.log(max(truth, sys.float_info.min)) for _, truth, _ in predictions)),  # not −0
+        fmean(confidence for confidence, _, _ in predictions),
+        fmean(fine for *_, fine in predictions),
+        len(predictions),
     )

@@ -1,8 +1,5 @@
 """Take samples in rounds while there is time.
 
-    rounds(samples, seconds, run)    →  how many samples were done in time
-    fits(first, last, seconds)       →  how many samples fit into the time that is left
-
 The first round is small and always runs. Later rounds are cut to what should fit, judging by the rounds before. A round
 smaller than the first is not started. So a run may end early. It ends late only if the machine slows down, or if the
 first round alone takes too long.

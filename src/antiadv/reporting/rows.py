@@ -1,8 +1,5 @@
 """Rows: the numbers of every stored cell, each defended one compared with the bare classifier.
 
-    rows(store)      one Row per cell, bare before defended
-    row_table(rows)  the rows as a Table, for Markdown, a notebook or a terminal
-
 Names. Two networks may have the same name: two files of one name, or one that was trained again. Then `model` and
 `data` end in the first digits of their digests. One network may have two names, if its file was renamed: then the
 first in alphabetical order is used. A defence that was judged with several numbers of draws has one name for each.
@@ -121,7 +118,7 @@ def identity(cell: Cell) -> dict[str, Any]:
 
 
 def rows(store: Store, cells: Iterable[Cell] | None = None) -> list[Row]:
-    """Return a row for each of these cells, or for each stored one. Cells without records are left out."""
+    """Return a row for each of these cells, or for each stored one. Bare rows come before defended ones."""
     read = [(cell, store.read(cell)) for cell in (store.cells() if cells is None else cells)]
     read = [(cell, records) for cell, records in read if records]
     if not read:

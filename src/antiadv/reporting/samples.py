@@ -1,7 +1,5 @@
 """The samples behind the numbers of a report: what `samples.html` shows of every cell.
 
-    collected(store, rows, sets)    →  Samples: the records of each cell, and the images that are at hand
-
 The records of a cell are in a file of their own, which the page loads when someone asks for that cell. Images are in
 sheets of a hundred. As in the gallery, no network is loaded, and no file is opened that a cell names.
 """

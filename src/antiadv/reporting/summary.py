@@ -1,8 +1,5 @@
 """The gains of a complete store in a few lines, from the least to the largest over all networks.
 
-    by_defence(levels)   →  a table: a line per defence, a column per level of access
-    headline(levels)     →  a text for each defence that was tested on the most networks, the adaptive result first
-
 `verdict.py` speaks of one network at a time. A store with dozens of networks needs this summary.
 """
 
@@ -18,7 +15,10 @@ from antiadv.reporting.wording import NOTHING, count, join
 
 
 def by_defence(levels: Sequence[Level]) -> Table:
-    """Each entry is the range of gains, with the number of networks in brackets; it sorts by the least gain."""
+    """Return a table with a line per defence and a column per level of access.
+
+    An entry is the range of gains, with the number of networks in brackets. It sorts by the least gain.
+    """
     accesses = [access for access in Access if any(part.access == access for part in levels)]
     lines = []
     for defence, group in _by_defence(levels):
@@ -99,7 +99,7 @@ def _sentences(defence: str, group: Sequence[Level]) -> Iterator[str]:
     tried = {(part.data, part.model, part.ball) for part in adaptive}
     alone = [part for part in group if (part.data, part.model, part.ball) not in tried]
     if adaptive and alone:
-        yield f"On {_counted(alone)} some of these gains are in a ball in which no adaptive attack was run."
+        yield f"On {_counted(alone)} some of these gains were measured in a ball in which no adaptive attack was run."
 
 
 def _known(defence: str, adaptive: Sequence[Level]) -> str:

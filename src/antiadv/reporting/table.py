@@ -1,11 +1,6 @@
 """The one table model. Every table of a report, of the paper and of the documentation ends in it.
 
-Entry           what one place shows, its value, interval and published number
-samples_of      where the samples behind a number are shown
-Table           headings and lines of entries; `render/` shows it as Markdown, HTML, LaTeX, CSV or on a terminal
-Number          one of our numbers next to a published one
-number_table    a table of numbers, with a column n for the samples of each line
-text_table      a table of plain texts
+`render/` shows it as Markdown, HTML, LaTeX, CSV or on a terminal.
 """
 
 from __future__ import annotations

@@ -1,10 +1,5 @@
 """Temperature scaling: what the bare scores are worth when divided by a temperature that was fitted on other samples.
 
-    scaled(model, x, y)    the calibration of a classifier's scores after scaling
-    temperature(s, y)      the fitted temperature
-    stored(file)           what `tools/measure_confidence.py` measured, by network
-    of_store(root)         the scaled calibration in a store's `confidence.json`, by the digests of weights and images
-
 Records hold the probabilities of two classes, and a temperature is fitted to the scores of all classes. So it is
 measured once for each network and kept in a file of its own.
 """
@@ -69,7 +64,7 @@ def temperature(s: Tensor, y: Tensor) -> float:
 
 
 def stored(path: Path) -> dict[str, dict[str, Any]]:
-    """Read the file. Empty if there is none; entries of another format are left out."""
+    """What `tools/measure_confidence.py` measured, by network. Entries of another format are left out."""
     if not path.exists():
         return {}
     try:
@@ -79,6 +74,7 @@ def stored(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def of_store(root: Path) -> dict[Digests, Calibration]:
+    """The scaled calibration in the `confidence.json` of a store."""
     path = root / FILE
     networks = stored(path).values()
     try:

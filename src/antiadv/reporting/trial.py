@@ -1,10 +1,7 @@
 """A trial: a short battery of attacks against a classifier, bare and with a defence, within a budget of time.
 
-    verdict(model, x, y, defence="anti_adversary", minutes=5)  →  Verdict, for a model and images in memory
-    run_trial(trial, samples, minutes)                         →  Verdict, shared with `antiadv verdict`
-    battery(ball, defence, queries)                            →  the attacks, from label-based to adaptive
-
-Samples are taken in rounds (`rounds.py`). Each round runs the complete battery, so every row has the same samples.
+`verdict` does this for a model and images in memory, `antiadv verdict` calls `run_trial` with a store. Samples are
+taken in rounds (`rounds.py`). Each round runs the complete battery, so every row has the same samples.
 """
 
 from __future__ import annotations

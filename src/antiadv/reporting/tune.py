@@ -83,35 +83,29 @@ def tune(
     ((8, 8), True)
     """
     _check(model, x, y, keep, latency_ms, queries, attacked, steps, gates)
-    with bar() as show:
-        told = tell or (lambda line: None if show is None else show(line, None, None))
-        return _tune(model, x, y, keep, latency_ms, ball, queries, attacked, steps, gates, seed, batch, told)
-
-
-def _tune(
-    model: nn.Module,
-    x: Tensor,
-    y: Tensor,
-    keep: float,
-    latency_ms: float | None,
-    ball: Ball | None,
-    queries: int,
-    attacked: int,
-    steps: Sequence[int],
-    gates: Sequence[float],
-    seed: int,
-    batch: int | None,
-    tell: Tell,
-) -> Tuning:
     given = Linf(8 / 255) if ball is None else ball
     first, second = (
         _Half(model, x[i.to(x.device)], y[i.to(y.device)], given, queries, attacked, seed, batch)
         for i in halves(len(x), seed)
     )
+    with bar() as show:
+        show_line = tell or (lambda line: None if show is None else show(line, None, None))
+        return _tune(first, second, keep, latency_ms, steps, gates, show_line)
+
+
+def _tune(
+    first: _Half,
+    second: _Half,
+    keep: float,
+    latency_ms: float | None,
+    steps: Sequence[int],
+    gates: Sequence[float],
+    tell: Tell,
+) -> Tuning:
     tell(f"looking for step sizes that keep {100 * keep:g} % of the labels of {len(first.x)} images")
     settings = _keeping(first, steps, gates, keep)
     kinds = {(s.steps, s.gate): s for s in settings}  # the step size does not change the time
-    times = {kind: _latency(model, s, first.x) for kind, s in kinds.items()}
+    times = {kind: _latency(first.model, s, first.x) for kind, s in kinds.items()}
     latencies = {s: times[s.steps, s.gate] for s in settings}
     quick = [s for s in settings if latency_ms is None or latencies[s].one_ms <= latency_ms]
     tell(f"{len(settings)} settings keep them, {len(quick)} are quick enough; looking for gains")
@@ -121,11 +115,11 @@ def _tune(
     checked = [Candidate(s, second.kept(s), second.gain(s), second.adaptive(s), latencies[s]) for s in best]
     holding = [c for c in checked if c.kept.high >= keep and c.gain.value > 0 and not _worse(c.adaptive)]
     why = _reason(settings, quick, gains, checked, keep, latency_ms) if not holding else ""
-    named = f"{SEARCH} with {queries} queries in {given}"
+    named = f"{SEARCH} with {first.queries} queries in {first.ball}"
     curves = {k: [(a, v.value) for (k_, a), v in first.ungated.items() if k_ == k] for k in steps}
     return Tuning(
         checked, holding[0] if holding else None, why, keep, latency_ms, named, (len(first.x), len(second.x)),
-        attacked, len(first.asked), curves,
+        first.attacked, len(first.asked), curves,
     )  # fmt: skip
 
 

@@ -1,10 +1,4 @@
-"""The result of `tune`: settings of the layer with what each is worth, as a table, a sentence, a figure and files.
-
-Setting      K, α and gate, and the text that names them
-Latency      measured times of one setting, next to the bare network's
-Candidate    a setting with its numbers on the check half
-Tuning       the candidates, the recommended one, and why
-"""
+"""The result of `tune`: settings of the layer with what each is worth, as a table, a sentence, a figure and files."""
 
 from __future__ import annotations
 

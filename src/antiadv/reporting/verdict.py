@@ -1,9 +1,5 @@
 """The verdict: what a defence gains, at each level of access, and what is left against an adaptive attacker.
 
-    levels(rows)      →  for each model, defence, ball and level of access: the gain and the ratio of median queries
-    verdict(rows)     →  for each model and defence a few sentences, the adaptive attack's result first
-    confidence(rows)  →  for each model and defence a sentence on the scores of clean images
-
 Gains are in points of robust accuracy, against the bare classifier on the same samples. If a level has several attacks,
 the worst case for each sample counts, on both sides. An attacker who knows the defence can also run all other attacks,
 so at that level every attack counts.
@@ -171,7 +167,7 @@ def _gain(pair: Pair) -> Difference:
 
 
 def verdict(rows: Sequence[Row]) -> list[str]:
-    """Return a text for each data set, model and defence with both bare and defended rows."""
+    """Return a few sentences for each data set, model and defence with both bare and defended rows."""
     groups = grouped(levels(rows), lambda part: (part.data, part.model, part.defence))
     several, longest, unpaired = len({data for data, _, _ in groups}) > 1, _longest(rows), _unpaired(rows)
     texts = []
