@@ -12,11 +12,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from antiadv.core import spec
-from antiadv.evaluation.runners.local import locally
 from antiadv.evaluation.runners.processes import in_processes
 from antiadv.evaluation.runners.work import Runner
 
 __all__ = ["RUNNERS", "parse_runner"]
+
+
+def locally() -> Runner:
+    """In this process, one job after the other."""
+    return map
 
 
 def _on_ray(address: str | None = None, workers: int | None = None) -> Runner:
