@@ -112,8 +112,8 @@ def test_cells_of_the_gate_are_shown_and_not_run_again(tmp_path: Path) -> None:
     (made,) = league.found(tmp_path / "results" / "league")
     assert [line.name for line in made.lines] == ["bare", "layer", "gated layer"]
     assert [line.passes for line in made.lines] == [1, 5, 5]
-    told = " ".join(league.page(tmp_path).split())
-    assert "these attacks are missing: scores for mirrored scores, small noise" in told
+    text = " ".join(league.page(tmp_path).split())
+    assert "these attacks are missing: scores for mirrored scores, small noise" in text
     assert all(run_league.complete(cell, Store(tmp_path / "results" / "gate")) for cell in cells)
     assert not run_league.complete(cells[0], Store(tmp_path / "results" / "league"))
 
