@@ -13,7 +13,7 @@ from antiadv import defences, models
 from antiadv.core.defence import base_of
 from antiadv.core.losses import ce
 from antiadv.engine import background
-from antiadv.engine.background import PASSES_TO_FILL, PASSES_TO_READ, Background, is_filled, note_of, start
+from antiadv.engine.background import QUERIES_THAT_PAY, Background, is_filled, note_of, start
 from antiadv.engine.fast import Fast, engine
 from antiadv.models.noise import GaussianNoise
 from tests.toys import small_net
@@ -50,7 +50,7 @@ def images() -> Tensor:
 
 
 def test_a_short_job_starts_nothing() -> None:
-    made = Background("float32", PASSES_TO_FILL - 1)
+    made = Background("float32", QUERIES_THAT_PAY - 1)
     assert not made.ready(small_net(), images())
     assert made._process is None
 
@@ -61,10 +61,10 @@ def test_a_filled_cache_is_read_at_once_if_the_job_is_long_enough(tmp_path: Path
     note.parent.mkdir(parents=True)
     note.write_text(str(tmp_path))
     assert is_filled(note)
-    assert Background("float32", PASSES_TO_READ).ready(small_net(), images())
-    assert not Background("float32", PASSES_TO_READ - 1).ready(small_net(), images())
+    assert Background("float32", QUERIES_THAT_PAY).ready(small_net(), images())
+    assert not Background("float32", QUERIES_THAT_PAY - 1).ready(small_net(), images())
     note.write_text(str(tmp_path / "gone"))
-    assert not Background("float32", PASSES_TO_READ).ready(small_net(), images()), "the cache was removed"
+    assert not Background("float32", QUERIES_THAT_PAY).ready(small_net(), images()), "the cache was removed"
 
 
 def test_a_note_is_for_one_kind_of_network() -> None:
@@ -77,7 +77,7 @@ def test_a_note_is_for_one_kind_of_network() -> None:
 
 def test_a_model_that_cannot_be_sent_or_compiled_runs_as_it_is(notes: Path) -> None:
     assert start(Locked(), images(), "float32", notes / "note") is None
-    noisy = Background("float32", PASSES_TO_FILL)
+    noisy = Background("float32", QUERIES_THAT_PAY)
     assert not noisy.ready(nn.Sequential(GaussianNoise(0.1), small_net()).eval(), images())
     assert noisy._process is None
 
@@ -85,7 +85,7 @@ def test_a_model_that_cannot_be_sent_or_compiled_runs_as_it_is(notes: Path) -> N
 def test_the_judge_is_another_engine_while_the_network_may_change() -> None:
     fast, net = Fast(plain=True), small_net()
     assert fast.judge(net) is fast
-    fast.compile_if_it_pays(PASSES_TO_FILL)
+    fast.compile_if_it_pays(QUERIES_THAT_PAY)
     assert fast.judge(net) is not fast
 
 
@@ -99,7 +99,7 @@ def test_the_compiled_network_takes_over_and_answers_alike(device: str, notes: P
     y = torch.arange(32, device=device) % 10
     fast = engine(torch.device(device), 32)
     before = fast.scores(net, x), *fast.gradient(net, x, ce, y)
-    fast.compile_if_it_pays(PASSES_TO_FILL)
+    fast.compile_if_it_pays(QUERIES_THAT_PAY)
     fast.scores(net, x)
     assert not fast.compiled, "nothing waits"
     assert fast._background is not None
@@ -111,7 +111,7 @@ def test_the_compiled_network_takes_over_and_answers_alike(device: str, notes: P
     for found, asked in zip((fast.scores(net, x), *fast.gradient(net, x, ce, y)), before, strict=True):
         torch.testing.assert_close(found, asked, rtol=1e-2, atol=1e-3)
     later = engine(torch.device(device), 32)
-    later.compile_if_it_pays(PASSES_TO_READ)
+    later.compile_if_it_pays(QUERIES_THAT_PAY)
     later.scores(net, x)
     assert later.compiled, "the note says that the cache is filled"
 
@@ -123,13 +123,13 @@ def test_a_process_that_fails_changes_nothing_and_one_that_is_not_needed_ends(no
 
     Here.__qualname__ = "Here"
     globals()["Here"] = Here
-    made = Background("float32", PASSES_TO_FILL)
+    made = Background("float32", QUERIES_THAT_PAY)
     made.ready(Here(), images())
     process = made._process
     assert process is not None
     assert process.wait(PATIENCE) != 0
     assert not made.ready(Here(), images())
-    running = Background("float32", PASSES_TO_FILL)
+    running = Background("float32", QUERIES_THAT_PAY)
     running.ready(small_net(), images())
     process = running._process
     assert process is not None

@@ -148,7 +148,7 @@ def test_the_length_of_a_job_is_known_from_its_text(text: str, budget: int | Non
 
 
 def test_on_a_cpu_nothing_is_compiled_by_default() -> None:
-    made = fast_engine(CPU, 64, "float32", AUTO, passes=10**9)
+    made = fast_engine(CPU, 64, "float32", AUTO, queries=10**9)
     net = small_net()
     made.scores(net, torch.rand(2, 3, 8, 8))
     assert not made.compiled

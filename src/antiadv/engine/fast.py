@@ -92,10 +92,10 @@ class Fast:
         self._judge: Fast | None = None
         self._background: Background | None = None
 
-    def compile_if_it_pays(self, passes: int) -> None:
-        """In a job of at most so many passes, let the compiled network take over when it can (`background.py`)."""
+    def compile_if_it_pays(self, queries: int) -> None:
+        """In a job of at most so many queries, let the compiled network take over when it can (`background.py`)."""
         if not self.compiled:
-            self._background = Background(self.precision, passes)
+            self._background = Background(self.precision, queries)
 
     def _take_over(self) -> None:
         """Go on with the compiled network. Graphs are captured again."""

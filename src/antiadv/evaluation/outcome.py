@@ -168,8 +168,8 @@ def attack(
     ids = torch.arange(len(x)) if ids is None else ids
     check_attack(chosen, threat)
     precision = resolve_precision(precision, chosen, model, ball, x.device)
-    passes = most_queries(chosen, model, threat) * len(x)
-    run = _Run(model, chosen, threat, x, y, ids, seed, fast_engine(x.device, batch, precision, compiled, passes), looks)
+    most = most_queries(chosen, model, threat) * len(x)
+    run = _Run(model, chosen, threat, x, y, ids, seed, fast_engine(x.device, batch, precision, compiled, most), looks)
     with torch.inference_mode(False):  # the caller may be in inference mode, which has no gradients
         return run.with_rescue()
 

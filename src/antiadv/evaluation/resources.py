@@ -39,12 +39,12 @@ def check_compiled(compiled: bool | str) -> None:
         raise BadInput(f"compiled is True, False or {AUTO!r}; found {compiled!r}. Give one of these.")
 
 
-def fast_engine(device: torch.device, batch: int | None, precision: str, compiled: bool | str, passes: int) -> Fast:
-    """The engine for a job of at most so many passes, which decide about compiling if `compiled` is `auto`."""
+def fast_engine(device: torch.device, batch: int | None, precision: str, compiled: bool | str, queries: int) -> Fast:
+    """The engine for a job of at most so many queries, which decide about compiling if `compiled` is `auto`."""
     check_compiled(compiled)
     made = engine(device, batch, precision, compiled is True)
     if compiled == AUTO and device.type == "cuda":
-        made.compile_if_it_pays(passes)
+        made.compile_if_it_pays(queries)
     return made
 
 
@@ -120,15 +120,15 @@ class Resources:
                 kept = self._defended = (defence, base, defences.wrap(defence, base))
         return kept[2]
 
-    def engine(self, precision: str = "float32", batch: int | None = None, passes: int = 0) -> Fast:
-        """The engine for this device and the network loaded last, for a job of at most so many passes.
+    def engine(self, precision: str = "float32", batch: int | None = None, queries: int = 0) -> Fast:
+        """The engine for this device and the network loaded last, for a job of at most so many queries.
 
         It is kept, with its CUDA graphs, until another batch, precision or network is asked for. What it learned from
         earlier shards is forgotten, so that results do not depend on them.
         """
         kind = precision, batch, None if self._last is None else self._last[0]
         if self._engine is None or self._engine[0] != kind:
-            self._engine = kind, fast_engine(self.device, batch, precision, self.compiled, passes)
+            self._engine = kind, fast_engine(self.device, batch, precision, self.compiled, queries)
         self._engine[1].forget()
         return self._engine[1]
 

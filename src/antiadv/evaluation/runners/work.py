@@ -92,8 +92,8 @@ class Work:
         """The engine of the cell. The length of a job is known from its text, never from a clock."""
         cell = job.cell
         model = self.resources.defended(cell.model, cell.defence)
-        passes = len(cell.samples) * most_queries(attacks.parse(cell.attack), model, cell.threat)
-        return self.resources.engine(cell.precision, self.batch, passes)
+        queries = len(cell.samples) * most_queries(attacks.parse(cell.attack), model, cell.threat)
+        return self.resources.engine(cell.precision, self.batch, queries)
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "watch": None, "journals": None}
