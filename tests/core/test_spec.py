@@ -106,6 +106,7 @@ def test_defaults_are_left_out_or_filled_in() -> None:
     ("text", "says"),
     [
         ("otter", "unknown toy 'otter'; did you mean outer"),
+        ("outer,x=1", r"did you mean outer:x=1\?"),
         ("zzz", "unknown toy 'zzz'; known: inner, outer"),
         ("outer:stps=3", "no option 'stps'; did you mean steps"),
         ("outer:steps=three", "whole number"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import ClassVar
 
 import pytest
@@ -11,11 +12,12 @@ from torch import nn
 import antiadv
 from antiadv import Linf, defences
 from antiadv.attacks import ATTACKS, parse
+from antiadv.core import torch_private
 from antiadv.core.attack import Attack
 from antiadv.core.errors import BadInput, BadSpec
 from antiadv.core.threat import Access, Threat
 from antiadv.engine.precision import AUTO, PRECISIONS
-from antiadv.evaluation.automatic import COARSEST, most_queries, resolve_precision
+from antiadv.evaluation.automatic import LOSES_NOTHING, most_queries, resolve_precision
 from antiadv.evaluation.plan import make_cell
 from antiadv.evaluation.resources import Resources, fast_engine
 from antiadv.reporting.select import WEAK
@@ -29,15 +31,40 @@ def resolved(attack: Attack | str, model: nn.Module | None = None, device: torch
     return resolve_precision(AUTO, chosen, small_net() if model is None else model, Linf(0.1), device)
 
 
-@pytest.mark.parametrize("name", ATTACKS)
-def test_on_a_cpu_every_search_is_in_float32(name: str) -> None:
-    assert resolved(name, device=CPU) == "float32"
+@pytest.fixture
+def bfloat16(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> bool:
+    """Whether the CPU is taken to compute in bfloat16."""
+    able: bool = request.param
+    monkeypatch.setattr(torch_private, "computes_in_bfloat16", lambda: able)
+    return able
 
 
-@pytest.mark.parametrize("name", sorted(set(ATTACKS) & set(COARSEST)))
+@pytest.mark.parametrize("bfloat16", [False, True], indirect=True)
+@pytest.mark.parametrize("name", sorted(set(ATTACKS) & set(LOSES_NOTHING)))
+def test_on_a_cpu_a_search_is_in_bfloat16_if_that_misses_nothing(name: str, bfloat16: bool) -> None:
+    found = resolved(name, device=CPU)
+    assert found == ("mixed" if bfloat16 and LOSES_NOTHING[name] else "float32")
+    assert found not in WEAK.get(name, ()), "too_few_digits would be raised"
+
+
+@pytest.mark.parametrize("bfloat16", [True], indirect=True)
+@pytest.mark.parametrize("device", [CPU, GPU])
+def test_a_network_that_autocast_does_not_change_searches_in_float32(device: torch.device, bfloat16: bool) -> None:
+    class Elsewhere(nn.Module):
+        """Its scores come from another machine or library."""
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch: quantisation moves to another package
+        quantised = torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Flatten(), nn.Linear(12, 3)))
+    assert resolved("pgd", small_net(), device) == ("mixed" if device == CPU else "half")
+    assert resolved("pgd", Elsewhere(), device) == "float32"
+    assert resolved("pgd", quantised, device) == "float32"
+
+
+@pytest.mark.parametrize("name", sorted(set(ATTACKS) & set(LOSES_NOTHING)))
 def test_on_a_gpu_a_search_is_in_the_precision_that_is_stated_for_it(name: str) -> None:
-    assert resolved(name) == COARSEST[name]
-    assert COARSEST[name] not in WEAK.get(name, ()), "too_few_digits would be raised"
+    assert resolved(name) == ("half" if LOSES_NOTHING[name] else "float32")
+    assert resolved(name) not in WEAK.get(name, ()), "too_few_digits would be raised"
 
 
 @pytest.mark.parametrize(
@@ -109,7 +136,8 @@ def test_compiled_is_true_false_or_auto(compiled: object) -> None:
 TRADES = {"model": "compact:trades", "threat": "linf:8/255", "samples": range(4)}
 
 
-def test_the_cell_states_its_precision_and_keeps_its_key() -> None:
+@pytest.mark.parametrize("bfloat16", [False], indirect=True)
+def test_the_cell_states_its_precision_and_keeps_its_key(bfloat16: bool) -> None:
     """The key was recorded before there was a default to choose."""
     made = make_cell(**TRADES, attack="pgd", resources=Resources("cpu"))  # type: ignore[arg-type]
     assert made.precision == "float32"

@@ -27,8 +27,9 @@ def document(store: Store | Path, names: Sequence[str] = (), images: int = 0) ->
 
 def really_run(root: Path, resources: Resources, samples: int = 8) -> Store:
     """compact:trades bare and with the layer, really attacked; the attacked images are stored."""
+    how = {"model": "compact:trades", "precision": "float32", "samples": range(samples), "resources": resources}
     cells = [
-        make_cell(model="compact:trades", defence=d, attack=a, threat=t, samples=range(samples), resources=resources)
+        make_cell(**how, defence=d, attack=a, threat=t)  # type: ignore[arg-type]
         for a, t in RUN
         for d in ("none", "anti_adversary")
     ]

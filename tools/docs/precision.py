@@ -10,7 +10,7 @@ from typing import NamedTuple
 from antiadv.core.errors import BadInput
 from antiadv.engine.precision import PRECISIONS
 from antiadv.evaluation import Cell, Store
-from antiadv.evaluation.automatic import COARSEST, MADE_OF_OTHERS
+from antiadv.evaluation.automatic import LOSES_NOTHING, MADE_OF_OTHERS
 from antiadv.evaluation.cell import Receipt
 from antiadv.reporting.flags import changes_with_precision, stands
 from antiadv.reporting.measures import difference
@@ -63,9 +63,10 @@ def page(root: Path) -> str:
 
 
 def automatic() -> list[str]:
-    """What `auto` is on a GPU: a line for each precision, the coarsest first."""
-    attacks = {p: [f"`{name}`" for name, coarsest in COARSEST.items() if coarsest == p] for p in reversed(PRECISIONS)}
-    return [wrap(f"  - `{p}`: {', '.join(names)}.", "    ") for p, names in attacks.items() if names]
+    """Which attacks `auto` searches in the fast precision of a device, and which it does not."""
+    told = {True: "`half` on a GPU, `mixed` on a CPU with bfloat16 arithmetic", False: "`float32` everywhere"}
+    named = {free: [f"`{name}`" for name, found in LOSES_NOTHING.items() if found == free] for free in told}
+    return [wrap(f"- {words}: {', '.join(named[free])}.", "  ") for free, words in told.items()]
 
 
 def searched_twice(folders: Iterable[Path]) -> list[Pair]:

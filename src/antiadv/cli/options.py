@@ -42,7 +42,7 @@ Threat = Annotated[str, typer.Option("--threat", help="Ball and query budget: li
 Data = Annotated[
     str,
     typer.Option(
-        "--data", help="Data set: cifar10, cifar100, imagenet or nips2017, each with dir=FOLDER; or arrays:FILE."
+        "--data", help="Data set: cifar10, cifar100, imagenet or nips2017, such as cifar10:dir=FOLDER; or arrays:FILE."
     ),
 ]
 Samples = Annotated[

@@ -24,7 +24,9 @@ def command(
     model: Annotated[str, typer.Option("--model", help="Architecture: preact18:width=16 or wrn:depth=16,widen=4.")],
     out: Annotated[Path, typer.Option("--out", help="File for the weights; the card is written next to it.")],
     epochs: Annotated[int, typer.Option("--epochs", help="Passes over the data, in all phases together.")],
-    data: Annotated[str, typer.Option("--data", help="Data set: cifar10 or cifar100, with dir=FOLDER.")] = "cifar10",
+    data: Annotated[
+        str, typer.Option("--data", help="Data set: cifar10 or cifar100, such as cifar10:dir=FOLDER.")
+    ] = "cifar10",
     batch: Annotated[int, typer.Option("--batch", help="Images in each step.")] = 512,
     learning_rate: Annotated[float, typer.Option("--learning-rate", help="Peak learning rate.")] = 0.4,
     weight_decay: Annotated[float, typer.Option("--weight-decay", help="Weight decay.")] = 5e-4,

@@ -295,6 +295,7 @@ def _list(names: Mapping[str, Any]) -> str:
 
 def _known(word: str, names: Mapping[str, Any]) -> str:
     """The known names, nearest first."""
-    near = difflib.get_close_matches(word, names, n=len(names) or 1, cutoff=0.6)
-    hint = f"did you mean {near[0]}? " if near else ""
+    first, comma, rest = word.partition(",")
+    near = difflib.get_close_matches(first, names, n=len(names) or 1, cutoff=0.6)
+    hint = f"did you mean {near[0]}{comma and ':'}{rest}? " if near else ""
     return f"{hint}known: {', '.join(near + [n for n in names if n not in near]) or 'none'}"

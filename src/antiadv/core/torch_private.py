@@ -7,6 +7,7 @@ A new version of torch may change any of these without notice. What is used, and
     torch._C: dispatch modes, functorch      core/defence.py
     torch._dynamo, torch._functorch          engine/optimise.py, engine/switches.py: only where a network is compiled
     torch._inductor                          engine/background.py: in the process that compiles
+    torch.ops.mkldnn, torch.cpu._is_…        evaluation/automatic.py
     nn.Module._modules, ._parameters         engine/optimise.py, engine/rewrites
     nn.Conv2d._conv_forward                  engine/rewrites
     torch._decomp, torch._inductor           serving/gradients.py, serving/export.py, serving/pt2_backend.py
@@ -18,6 +19,7 @@ A new version of torch may change any of these without notice. What is used, and
 from __future__ import annotations
 
 import copy
+import functools
 import types
 from collections.abc import Callable, KeysView
 from typing import Any, TypeVar
@@ -48,6 +50,13 @@ def readable(t: Tensor) -> bool:
     if torch._C._functorch.peek_interpreter_stack() is not None:
         return False
     return not (t.is_cuda and torch.cuda.is_current_stream_capturing())
+
+
+@functools.cache
+def computes_in_bfloat16() -> bool:
+    """Whether this CPU has instructions for bfloat16, and torch may use them."""
+    allowed = bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())  # knows of ONEDNN_MAX_CPU_ISA
+    return allowed and any(getattr(torch.cpu, f"_is_{name}_supported", bool)() for name in ("avx512_bf16", "amx_tile"))
 
 
 def compiler_configs() -> tuple[Any, Any]:

@@ -3,10 +3,10 @@
     resolve_precision("auto", attack, model, ball, device)   →  float32, half, …: before a cell's key is made
     most_queries(attack, model, threat)                      →  how long a job may become, known before it runs
 
-The judge always computes in float32, so a coarser search cannot invent a success, but it may miss one. So `auto` is the
-coarsest precision in which the attack is measured to miss nothing (docs/precision.md). A CPU searches in float32.
-An attack that is not measured, and an attack of your own, search in float32. An attack that is made of others takes the
-finest precision that one of them needs.
+The judge always computes in float32, so a coarser search cannot invent a success, but it may miss one. So `auto` is
+`half` on CUDA, and `mixed` on a CPU with bfloat16 arithmetic, for attacks that are measured to miss nothing there
+(docs/precision.md). It is float32 for all others, for an attack of your own, on other devices, and for a network that
+does not compute in torch's floating-point numbers. An attack that is made of others needs float32 if one of them does.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import nn
 
 from antiadv import attacks
 from antiadv.attacks.adaptive.adaptive import Adaptive
-from antiadv.core import spec
+from antiadv.core import spec, torch_private
 from antiadv.core.attack import Attack
 from antiadv.core.ball import Ball
 from antiadv.core.errors import BadSpec
@@ -28,26 +28,30 @@ from antiadv.engine.precision import AUTO, PRECISIONS
 
 FINEST = PRECISIONS[0]
 
-# On CUDA: the coarsest precision in which each attack is measured to miss nothing. Every attack has a line here or in
-# MADE_OF_OTHERS. Half a point on 200 images counts as nothing; float32 stands for "it misses some" or "not known".
-COARSEST = {
-    "pgd": "half",
-    "apgd": "half",
-    "fab": "half",
-    "autoattack": "half",
-    "minimum_margin": "half",
-    "probability_margin": "half",
-    "minimum_norm": "half",
-    "fast": "half",
-    "pseudo_label": "half",  # its search is APGD's
-    "nes": "half",
-    "square": "half",
-    "rays": "half",
-    "bandits": "float32",  # compares scores that differ in the last digits
-    "simba": "float32",  # 1 point in half, 6 in mixed
-    "boundary": "float32",  # measured only where it breaks nothing
-    "hop_skip_jump": "float32",  # half a point in half, 1.5 in tf32
-    "qeba": "float32",  # 3.5 points in all others
+# The precision that is fast on each device. The others of PRECISIONS are a person's choice.
+FAST = {"cuda": "half", "cpu": "mixed"}
+
+# What a search in that precision costs: true if it is measured to miss nothing, on either device. Half a point on 200
+# images counts as nothing. False stands for "it misses some" or "not known". Every attack has a line here or in
+# MADE_OF_OTHERS.
+LOSES_NOTHING = {
+    "pgd": True,
+    "apgd": True,
+    "fab": True,
+    "autoattack": True,
+    "minimum_margin": True,
+    "probability_margin": True,
+    "minimum_norm": True,
+    "fast": True,
+    "pseudo_label": True,  # its search is APGD's
+    "nes": True,
+    "square": True,
+    "rays": True,
+    "bandits": False,  # compares scores that differ in the last digits
+    "simba": False,  # 1 point in half, 6 in mixed
+    "boundary": False,  # measured only where it breaks nothing
+    "hop_skip_jump": False,  # half a point in half, 1.5 in tf32, 2.5 in mixed
+    "qeba": False,  # 3.5 points in all others
 }
 MADE_OF_OTHERS = ("cascade", "transfer", "bpda", "smooth", "eot", "adaptive")
 
@@ -59,7 +63,7 @@ def resolve_precision(precision: str, attack: Attack, model: nn.Module, ball: Ba
     """The precision that is asked for, or the one that `auto` stands for with this attack on this device.
 
     >>> from antiadv import Linf
-    >>> gpu, net = torch.device("cuda"), nn.Identity()
+    >>> gpu, net = torch.device("cuda"), nn.Linear(3, 2)
     >>> texts = "square", "cascade:stages=pgd+simba"
     >>> [resolve_precision("auto", attacks.parse(text), net, Linf(0.1), gpu) for text in texts]
     ['half', 'float32']
@@ -68,10 +72,17 @@ def resolve_precision(precision: str, attack: Attack, model: nn.Module, ball: Ba
         raise BadSpec(f"there is no precision {precision!r}; known are {', '.join((AUTO, *PRECISIONS))}.")
     if precision != AUTO:
         return precision
-    if device.type != "cuda":
+    fast = FAST.get(device.type, FINEST)
+    if (fast == "mixed" and not torch_private.computes_in_bfloat16()) or not _takes_16_bits(model):
         return FINEST
-    needed = (COARSEST.get(_name(part), FINEST) for part in _simple_parts(attack, model, ball))
-    return min(needed, key=PRECISIONS.index, default=FINEST)
+    names = [_name(part) for part in _simple_parts(attack, model, ball)]
+    return fast if names and all(LOSES_NOTHING.get(name, False) for name in names) else FINEST
+
+
+def _takes_16_bits(model: nn.Module) -> bool:
+    """Whether autocast changes what a network computes: not an endpoint, an ONNX file or quantised layers."""
+    quantised = any("quantized" in type(m).__module__ for m in model.modules())
+    return not quantised and any(p.is_floating_point() for p in model.parameters())
 
 
 def most_queries(attack: Attack, model: nn.Module, threat: Threat) -> int:

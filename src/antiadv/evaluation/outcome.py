@@ -20,7 +20,7 @@ from antiadv.core.ledger import Ledger
 from antiadv.core.notebook import Show, bar, html_lines, lines
 from antiadv.core.spec import text
 from antiadv.core.threat import Access, Threat
-from antiadv.core.validation import check_float
+from antiadv.core.validation import check_base, check_float
 from antiadv.engine.meter import Meter, tallied
 from antiadv.engine.precision import AUTO
 from antiadv.evaluation.automatic import most_queries, resolve_precision
@@ -161,6 +161,7 @@ def attack(
     >>> outcome.robust_accuracy, outcome.fooled.tolist()
     (0.5, [False, False, False, True, True, False, True, True])
     """
+    check_base(model)
     check_float(x)
     chosen = attacks.parse(attack) if isinstance(attack, str) else attack
     check_kind(chosen)

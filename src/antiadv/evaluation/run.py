@@ -54,7 +54,8 @@ def evaluate(
     change; a notebook shows a bar without it.
 
     >>> import tempfile
-    >>> cell = make_cell(model="compact:trades", attack="pgd:steps=5", threat="linf:16/255", samples=range(4))
+    >>> net = {"model": "compact:trades", "precision": "float32"}
+    >>> cell = make_cell(**net, attack="pgd:steps=5", threat="linf:16/255", samples=range(4))
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     evaluate([cell], folder, shard=2)
     ...     [(r.sample, r.label, r.attacked, r.queries) for r in Store(folder).read(cell)]
