@@ -140,7 +140,7 @@ def test_the_cheaper_and_stronger_one_dominates_and_is_recommended() -> None:
     assert made.choice is cheap
     assert made.label(layer) == made.label(cheap) == HIDES
     assert "deploy `rounded_scores`" in made.sentences[0]
-    assert "hides only" in made.sentences[0]
+    assert "only hides" in made.sentences[0]
     assert made.place(layer, LABELS) is None, "it was not run"
 
 

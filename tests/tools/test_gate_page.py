@@ -91,7 +91,7 @@ def test_the_cheapest_gate_that_keeps_the_gain_is_named(tmp_path: Path, cells: l
     gain = network.gain("gate 0.9", "square")
     assert gain is not None
     assert gain.value == 0.5
-    assert gate.use([network]).startswith("On `compact:trades` use `gate=0.7`: 4.0 passes")
+    assert gate.use([network]).startswith("- On `compact:trades` use `gate=0.7`: 4.0 passes")
     assert "about 0" in gate.adaptive([network])
     lines = {line["defence"]: line for line in gate.rows(network)}
     assert lines["gate 0.5"]["NES"].startswith("37.5, +12.5 [")

@@ -23,11 +23,11 @@ Stored = dict[Cell, dict[int, bool]]  # which samples stand
 def page(root: Path) -> str:
     folder = root / "results" / "fast"
     fresh = Store(folder) if folder.is_dir() else None
-    cells = [c for c in fresh.cells() if fresh.done(c)] if fresh is not None else []
+    cells = [c for c in fresh.cells() if fresh.done(c) and c.attack not in PARTS] if fresh is not None else []
     if fresh is None or not cells:
         return render("fast", table="Nothing is stored yet.", behind="", short_step="")
     results = Store(root / "results")
-    stored = read(results)
+    stored = {**read(results), **{c: s for c, s in read(fresh).items() if c.attack in PARTS}}  # on more samples
     cells.sort(key=lambda c: (c.defence, c.attack, c.model, c.earlier, c.precision))
     lines = [table_row(cell, fresh, stored) for cell in cells if not chosen(cell, fresh, results)]
     steps = read_short_step(folder / SHORT_STEP)
@@ -48,16 +48,20 @@ def behind(cell: Cell, store: Store, results: Store) -> str:
     """Bound how much more `fast` leaves standing behind a defence than AutoAttack."""
     mine, broken = stands(cell, store), broken_by_autoattack(cell, results)
     tried = broken & mine.keys()
-    if cell.defence == "none" or cell.attack != "fast" or cell.earlier or not tried:
+    if cell.defence == "none" or cell.attack != "fast" or not tried:
         return ""
-    left = sum(mine[i] for i in tried)
+    left, every = sum(mine[i] for i in tried), samples_of_autoattack(cell, results)
     text = (
         f"**`{cell.model}` with `{cell.defence}`.** AutoAttack breaks {len(broken)} of the samples that are right. "
         f"`fast` ran on {len(tried)} of these, and left {left} standing."
     )
     if tried != broken:
         return wrap(f"{text} The others are not run yet.")
-    n = len(samples_of_autoattack(cell, results))
+    n = len(every)
+    if every <= mine.keys():
+        others = right_and_standing(cell, results)
+        standing = sum(mine[i] for i in every)
+        return wrap(f"{text} Of all {n} samples it leaves {standing} standing, and AutoAttack {others}.")
     return wrap(f"{text} So of {n} samples it leaves at most {100 * left / n:.1f} points more than AutoAttack.")
 
 
@@ -89,7 +93,8 @@ def table_row(cell: Cell, store: Store, stored: Stored) -> dict[str, str]:
     mine = stands(cell, store)
     others = [(c, s) for c, s in stored.items() if place(c) == place(cell) and mine.keys() <= s.keys()]
     every = worst(mine, [s for _, s in others])
-    auto = [s for c, s in others if c.attack in PARTS]
+    auto = [(c.attack, s) for c, s in others if c.attack in PARTS]
+    whole = {attack for attack, _ in auto} == PARTS
     bill = sum(r.forwards + 2 * r.backwards for r in store.receipts(cell))
     attack = attacks.parse(cell.attack)
     most = attack.most_queries if isinstance(attack, Fast) else None
@@ -97,10 +102,10 @@ def table_row(cell: Cell, store: Store, stored: Stored) -> dict[str, str]:
     return {
         "network": f"`{cell.model}`",
         "defence": "" if cell.defence == "none" else f"`{cell.defence}`",
-        "attack": f"`{cell.attack}`" + (", earlier edition" if cell.earlier else ""),
+        "attack": f"`{cell.attack}`",
         "n": str(len(mine)),
         "standing": str(sum(mine.values())),
-        "AutoAttack": str(sum(worst(mine, auto).values())) if len(auto) == len(PARTS) else "not stored",
+        "AutoAttack": str(sum(worst(mine, [s for _, s in auto]).values())) if whole else "not stored",
         "all stored": str(sum(every.values())) if others else "not stored",
         "missed": str(sum(mine[i] and not every[i] for i in mine)) if others else "",
         "found alone": str(sum(every[i] and not mine[i] for i in mine)) if others else "",
@@ -120,6 +125,12 @@ def samples_of_autoattack(cell: Cell, store: Store) -> set[int]:
     """The samples that all stored parts of AutoAttack have."""
     done = [store.done(c) for c in parts_of_autoattack(cell, store)]
     return set.intersection(*done) if done else set()
+
+
+def right_and_standing(cell: Cell, store: Store) -> int:
+    """How many samples all stored parts of AutoAttack leave standing."""
+    found = [stands(c, store) for c in parts_of_autoattack(cell, store)]
+    return sum(worst(dict.fromkeys(samples_of_autoattack(cell, store), True), found).values())
 
 
 def broken_by_autoattack(cell: Cell, store: Store) -> set[int]:

@@ -13,6 +13,7 @@ from antiadv.core import spec
 from antiadv.evaluation import Cell, Store
 from antiadv.evaluation.cell import Record
 from antiadv.reporting.measures import Difference, paired, robust_accuracy
+from antiadv.reporting.wording import join
 from tools.docs.markdown import render, table, wrap
 from tools.run_gate import ATTACKS, TRAFFIC, Plan, plans, read_traffic
 
@@ -53,7 +54,7 @@ def page(root: Path) -> str:
     networks = [n for n in found(root / "results" / "gate") if n.measured]
     return render(
         "gate",
-        use="\n".join([wrap(use(networks))] if networks else [NOTHING]),
+        use=use(networks) if networks else NOTHING,
         adaptive=wrap(adaptive(networks)),
         tables="\n".join(f"### `{n.name}`\n\n{about(n)}\n\n{table(rows(n))}" for n in networks) or NOTHING + "\n",
         commands="\n".join(commands(networks)),
@@ -116,16 +117,18 @@ def _result(n: Network, row: str, attack: str) -> str:
 
 
 def use(networks: list[Network]) -> str:
-    """Name for each network the cheapest gate that is not weaker than the layer under any of the three attacks."""
-    told = [sentence for n in networks if (sentence := _advice(n))]
-    return " ".join(told) if told else "No network has a gate that is stored under all three attacks yet."
+    """Name for each network the cheapest gate that is not weaker than the layer under any attack that was run."""
+    told = [f"- {sentence}" for n in networks if (sentence := _advice(n))]
+    return "\n".join(wrap(line, "  ") for line in told) or "No network has gates that are stored under two attacks yet."
 
 
 def _advice(n: Network) -> str:
-    gates = [row for row in n.measured if row.startswith("gate") and all(n.gain(row, a, "layer") for a in ATTACKS)]
-    if not gates or any(row not in n.traffic for row in ("layer", *gates)):
+    gates = [row for row in n.measured if row.startswith("gate")]
+    run = [a for a in ATTACKS if sum(n.gain(row, a, "layer") is not None for row in gates) > 1]  # so they compare
+    gates = [row for row in gates if all(n.gain(row, a, "layer") for a in run)]
+    if len(run) < 2 or not gates or any(row not in n.traffic for row in ("layer", *gates)):
         return ""
-    kept = [row for row in gates if all(_keeps(n.gain(row, a, "layer")) for a in ATTACKS)]
+    kept = [row for row in gates if all(_keeps(n.gain(row, a, "layer")) for a in run)]
     kept = [row for row in kept if n.traffic[row]["mixed"] < n.traffic["layer"]["mixed"]]
     if not kept:
         return f"On `{n.name}` every gate loses to the layer under some attack, or costs as much; use none."
@@ -133,8 +136,10 @@ def _advice(n: Network) -> str:
     alone, mixed = (f"{n.traffic[best][key]:.1f}" for key in ("alone", "mixed"))
     cost = f"{alone} passes per clean image ({mixed} in batches) instead of {n.traffic['layer']['alone']:.0f}"
     stronger = [TITLES[a] for a in ATTACKS if (d := n.gain(best, a, "layer")) is not None and d.low > 0]
-    more = f", and it is stronger than the layer against {' and '.join(stronger)}" if stronger else ""
-    return f"On `{n.name}` use `{best.replace(' ', '=')}`: {cost}{more}."
+    more = f", and it is stronger than the layer against {join(stronger)}" if stronger else ""
+    others = [TITLES[a] for a in ATTACKS if a not in run]
+    not_run = f" {join(others)} was not run." if others else ""
+    return f"On `{n.name}` use `{best.replace(' ', '=')}`: {cost}{more}.{not_run}"
 
 
 def _keeps(d: Difference | None) -> bool:

@@ -31,7 +31,8 @@ def page(root: Path) -> str:
     return render(
         "league",
         deploy="\n\n".join(wrap(" ".join(each.sentences)) for each in made) or NOTHING,
-        few=f"{wrap(few(made))}\n\n" if few(made) else "",
+        answer=answer(made),
+        few=few(made),
         layer=where(made) if made else NOTHING + "\n",
         floor=floor(root / "results" / "certify"),
         tables="\n".join(map(section, made)) or NOTHING + "\n",
@@ -98,15 +99,27 @@ def _traffic(n: int, right: int, changed: int, passes: float) -> Facts:
     return {"n": n, "right": right, "changed": changed, "passes": passes, "error": None, "shift": None, "time": None}
 
 
+def answer(made: Sequence[League]) -> str:
+    """The first sentence: whether a defence that is no dearer than the layer does better against score attacks."""
+    parts = [said for name in LAYERS if (said := _beaten(made, name))]
+    return wrap(f"**In short.** Against attackers who compare scores, {'; and '.join(parts)}.") if parts else ""
+
+
+def _beaten(made: Sequence[League], name: str) -> str:
+    """On how many networks a defence that is no dearer does better, and which. Empty where none was attacked."""
+    met = [(each, line) for each in made for line in each.lines if line.name == name and SCORES in line.cells]
+    places = [(each, place) for each, line in met if (place := each.place(line)) is not None]
+    beaten = [f"`{p.rival}` on `{each.network}`" for each, p in places if not p.on_front and p.settled]
+    if not places:
+        return ""
+    where = f"{len(beaten)} of {count(len(places), 'network')}{f': {join(beaten)}' if beaten else ''}"
+    return f"a defence that costs no more passes than the {name} leaves surely more images standing on {where}"
+
+
 def few(made: Sequence[League]) -> str:
-    """A warning while entrants were not attacked, or with fewer images than planned."""
-    missing = [said for each in made if (said := _missing(each))]
-    small = [said for each in made if (said := _small(each))]
-    parts = [f"**Not every defence ran on every network.** {' '.join(missing)}"] if missing else []
-    parts += [f"**Few images.** {' '.join(small)} So the intervals are wide."] if small else []
-    if parts:
-        parts.append("The last commands of this page run the rest, on a GPU.")
-    return " ".join(parts)
+    """What was not attacked, or with fewer images than planned."""
+    lines = [f"- {said}" for each in made for said in (_missing(each), _small(each)) if said]
+    return "\n".join(wrap(line, "  ") for line in lines) or "- Nothing."
 
 
 def _missing(made: League) -> str:
@@ -138,24 +151,13 @@ def _images(made: League) -> str:
 
 
 def short(root: Path) -> str:
-    """A paragraph for README.md: what the layer gains against score attacks, gated or not, and who is as strong."""
+    """A paragraph for README.md: what the layer gains against score attacks, gated or not, and who is stronger."""
     made = [each for each in found(root / "results" / "league") if SCORES in each.bare.cells]
     parts = [part for name in LAYERS if (part := _gains(made, name))]
     attack = join(sorted({each.columns[SCORES] for each in made}))
-    about = f"**Against attackers who compare scores** ({attack}), {'; '.join(parts)}.{_equal(made)}" if parts else ""
-    return f"{wrap(f'{about} [The league](docs/league.md) says which defence to deploy.'.lstrip())}\n"
-
-
-def _equal(made: Sequence[League]) -> str:
-    """Where the layer lies on the network on which most defences met, or nothing while few did."""
-    each = max(made, key=lambda each: sum(SCORES in line.cells for line in each.lines))
-    met = [line for line in each.lines if SCORES in line.cells]
-    layer = next((line for line in met if line.name == LAYERS[0]), None)
-    place = None if layer is None or len(met) < len(ENTRANTS) // 2 else each.place(layer)
-    if layer is None or place is None:
-        return ""
-    of = f"On `{each.network}`, where {len(met) - 1} defences met on {len(layer.cells[SCORES][1])} images, the layer is"
-    return f" {of} {place}."
+    about = f"**Against attackers who compare scores** ({attack}), {'; '.join(parts)}. " if parts else ""
+    beaten = f"But {said}. " if (said := _beaten(made, LAYERS[0])) else ""
+    return f"{wrap(f'{about}{beaten}[The league](docs/league.md) says which defence to deploy.')}\n"
 
 
 def _gains(made: Sequence[League], name: str) -> str:

@@ -203,12 +203,13 @@ class League:
         seen, loss = chosen.traffic, self.clean_loss(chosen)
         if robust is None or bare is None or gain is None or seen is None or loss is None:
             return ""  # it would not have been chosen
-        slower = "" if seen.time is None else f", {seen.time:.2g} times the time"
-        cost = f"{seen.passes:.2g} passes per clean image{slower}"
+        slower = "no more time" if (seen.time or 1) < 1.05 else f"{seen.time:.1f} times the time"
+        cost = f"{seen.passes:.2g} {'pass' if seen.passes == 1 else 'passes'} per clean image"
+        cost += "" if seen.time is None else f" and {slower}"
         return (
-            f"On {self.network} deploy `{chosen.spec}`: under {attack} {100 * robust.value:.1f} % of the images stand "
-            f"instead of {100 * bare.value:.1f} % ({gain.points}). It costs {cost}, and {loss.points} points of "
-            f"clean accuracy. {self._known(chosen)}"
+            f"On `{self.network}` deploy `{chosen.spec}`: under {attack} {100 * robust.value:.1f} % of the images "
+            f"stand instead of {100 * bare.value:.1f} % ({gain.points}). It costs {cost}. Clean accuracy changes by "
+            f"{loss.points} points. {self._known(chosen)}"
         )
 
     def _known(self, chosen: Line) -> str:
@@ -216,7 +217,8 @@ class League:
         if left is None or bare is None or gain is None:
             return "The attack that knows the defence was not run."
         said = f"leaves {100 * left.value:.1f} %, and {100 * bare.value:.1f} % of the bare network ({gain.points})"
-        return f"An attacker who knows it {said}: {'it hides only' if gain.low <= 0 else 'some of the gain stays'}."
+        verdict = "the defence only hides" if gain.low <= 0 else "some of the gain stays"
+        return f"An attacker who knows the defence {said}: {verdict}."
 
     def _holders(self) -> str:
         gains = [(line.name, d) for line in self.lines if (d := self.gain(line, ADAPTIVE)) is not None]
@@ -225,7 +227,8 @@ class League:
         kept = [f"`{name}` {d.points}" for name, d in gains if d.low > 0]
         if not kept:
             return "No entrant has a settled gain against an attacker who knows it."
-        return f"Against an attacker who knows the defence, a settled gain is left to: {'; '.join(kept)}."
+        held = f"Against an attacker who knows the defence, a settled gain is left to: {'; '.join(kept)}."
+        return f"{held} That attack was short; a longer one may take the gain."
 
     # ---------------------------------------------------------------- as a table
 
