@@ -2,46 +2,50 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from antiadv.evaluation import Resources, Store
-from antiadv.paper.claims import ABOVE_ZERO, Bar, Check, claims
+from antiadv.paper.claims import ABOVE_ZERO, Bar, Check, Claim, claims
 from antiadv.paper.store_index import StoreIndex
 from antiadv.reporting.measures import Difference
 from tests.engine.probes import RECEIPT, record
 from tests.paper.written import cells_of, put, stored
-from tests.reporting.stores import document
+from tests.reporting.stores import FAILS_SO_FAR, HOLDS, HOLDS_SO_FAR, PARTLY, UNMEASURED, by_function, document
 from tools.docs.reproduction import reproduction
+
+
+def checked(store: Store) -> dict[str, Claim]:
+    """The claims that a store checks, by the function that makes each."""
+    return by_function(claims(StoreIndex(store)))
 
 
 def test_claims_follow_from_the_numbers(tmp_path: Path, resources: Resources) -> None:
     store = stored(tmp_path, resources)
-    found = {claim.name: claim for claim in claims(StoreIndex(store))}
+    found = checked(store)
     assert len(found) == 8
-    verdicts = {name: claim.verdict for name, claim in found.items()}
-    assert verdicts["Clean accuracy is kept"] == "holds so far"  # of one network among nine
-    assert verdicts["Gains under AutoAttack"] == "holds so far"  # +25 points
-    assert verdicts["The bare network bounds it from below"] == "holds so far"  # 21 of 40 fall either way
-    assert verdicts["Better than small noise (SND)"] == "not measured yet"
-    assert verdicts["Gains under black-box attacks"] == "holds so far"  # Square's, of table 2 too
+    assert found["clean_accuracy"].verdict == HOLDS_SO_FAR  # of one network among nine
+    assert found["auto_attack_gains"].verdict == HOLDS_SO_FAR  # +25 points
+    assert found["lower_bound"].verdict == HOLDS_SO_FAR  # 21 of 40 fall either way
+    assert found["better_than_noise"].verdict == UNMEASURED
+    assert found["black_box_gains"].verdict == HOLDS_SO_FAR  # Square's, of table 2 too
     for cell in cells_of("table-3", "compact:mart", resources):  # here it gains nothing under AutoAttack
         put(store, cell, 20)
-    found = {claim.name: claim for claim in claims(StoreIndex(store))}
-    assert found["Gains under AutoAttack"].verdict == "holds partly"
-    assert [str(c) for c in found["Gains under AutoAttack"].measured if not c.passes] == [
-        "compact:mart, AA +0.0 [-4.7, +4.7] (n = 40)"
-    ]
+    gains = checked(store)["auto_attack_gains"]
+    assert gains.verdict == PARTLY
+    assert [str(c) for c in gains.measured if not c.passes] == ["compact:mart, AA +0.0 [-4.7, +4.7] (n = 40)"]
 
 
 def test_a_claim_that_fails_is_explained(tmp_path: Path, resources: Resources) -> None:
     store = Store(tmp_path)
     for cell in cells_of("table-3", "compact:mart", resources):
         put(store, cell, 20)
-    (why,) = [claim.why for claim in claims(StoreIndex(store)) if claim.name == "Gains under AutoAttack"]
-    assert f"- Why: {why}\n" in reproduction(store.root)
-    assert [c.why for c in document(store).claims if c.name == "Gains under AutoAttack"] == [why]
+    why = checked(store)["auto_attack_gains"].why
+    assert why
+    assert f"{why}\n" in reproduction(store.root)
+    assert by_function(document(store).claims)["auto_attack_gains"].why == why
     assert all(not c.why for c in document(store).claims if not c.failed)
 
 
@@ -72,10 +76,10 @@ def test_a_check_is_settled_if_its_whole_interval_agrees(
 
 def test_a_claim_holds_when_all_of_it_is_measured(tmp_path: Path, resources: Resources) -> None:
     """Figure 3 is filled in steps: one attack at one α, all α but one on a few samples, then all."""
-    store, claim = Store(tmp_path), "A gain for every α"
+    store = Store(tmp_path)
 
     def look() -> tuple[str, list[str], int]:
-        found = next(c for c in claims(StoreIndex(store)) if c.name == claim)
+        found = checked(store)["gain_for_every_alpha"]
         return found.verdict, [str(check) for check in found.measured], len(found.checks)
 
     cells = cells_of("figure-3", "compact:awp", resources)
@@ -83,28 +87,27 @@ def test_a_claim_holds_when_all_of_it_is_measured(tmp_path: Path, resources: Res
     assert len(settings) == 7
     for cell in (c for c in cells if c.defence == "none"):
         put(store, cell, 30, n=500)
-    assert look() == ("not measured yet", [], 7)
+    assert look() == (UNMEASURED, [], 7)
     half = next(c for c in cells if c.defence == settings[0])
     put(store, half, 5, n=500)
-    assert look()[:2] == ("not measured yet", []), "one attack of AutoAttack's four is not AutoAttack"
+    assert look()[:2] == (UNMEASURED, []), "one attack of AutoAttack's four is not AutoAttack"
     for cell in cells:
         if cell.defence in settings[:-1] and cell != half:
             put(store, cell, 5)
     verdict, text, _ = look()
-    assert verdict == "holds so far"
+    assert verdict == HOLDS_SO_FAR
     assert len(text) == 6
     assert all(check.endswith("] (n = 40)") for check in text)
     for cell in cells:
         if cell.defence == settings[-1]:
             put(store, cell, 5)
-    assert look()[0] == "holds"
+    assert look()[0] == HOLDS
 
 
 def test_a_claim_with_missing_checks_fails_so_far(tmp_path: Path, resources: Resources) -> None:
     for cell in cells_of("table-3", "compact:mart", resources):
         put(Store(tmp_path), cell, 20)
-    found = {claim.name: claim.verdict for claim in claims(StoreIndex(Store(tmp_path)))}
-    assert found["Gains under AutoAttack"] == "does not hold so far"
+    assert checked(Store(tmp_path))["auto_attack_gains"].verdict == FAILS_SO_FAR
 
 
 def test_claims_fail_if_the_layer_costs_clean_accuracy_or_robustness(tmp_path: Path, resources: Resources) -> None:
@@ -113,10 +116,9 @@ def test_claims_fail_if_the_layer_costs_clean_accuracy_or_robustness(tmp_path: P
         wrong = 4 if cell.defence != "none" else 0
         facts = [record(i, **({"clean": 5, "attacked": 5} if i < wrong else {})) for i in range(40)]
         store.append(cell, facts, RECEIPT)
-    found = {claim.name: claim.verdict for claim in claims(StoreIndex(store))}
-    assert found["Clean accuracy is kept"] == "does not hold so far"
-    assert found["The bare network bounds it from below"] == "does not hold so far"
-    assert found["Gains under AutoAttack"] == "does not hold so far"
+    found = checked(store)
+    for name in ("clean_accuracy", "lower_bound", "auto_attack_gains"):
+        assert found[name].verdict == FAILS_SO_FAR, name
 
 
 def test_more_steps_are_compared_one_by_one(tmp_path: Path, resources: Resources) -> None:
@@ -126,14 +128,15 @@ def test_more_steps_are_compared_one_by_one(tmp_path: Path, resources: Resources
         for cell in cells_of(name, "compact:awp", resources):
             setting = cell.defence.partition(":")[2] or cell.defence
             put(store, cell, fall.get(setting, 35))
-    claim = next(c for c in claims(StoreIndex(store)) if c.name == "Larger K, larger gain")
-    assert [(c.line, c.passes) for c in claim.checks] == [
-        ("compact:awp, K = 1 to K = 2", True),
-        ("compact:awp, K = 2 to K = 3", True),
-        ("compact:awp, K = 3 to K = 4", False),
-        ("compact:awp, K = 4 to K = 5", True),
+    claim = checked(store)["larger_k"]
+    assert [(*re.findall(r"K = (\d)", check.line), check.passes) for check in claim.checks] == [
+        ("1", "2", True),
+        ("2", "3", True),
+        ("3", "4", False),
+        ("4", "5", True),
     ]
-    assert claim.verdict == "holds partly"
+    assert all("compact:awp" in check.line for check in claim.checks)
+    assert claim.verdict == PARTLY
 
 
 def test_the_layer_is_compared_with_noise_on_the_same_samples(tmp_path: Path, resources: Resources) -> None:
@@ -141,7 +144,7 @@ def test_the_layer_is_compared_with_noise_on_the_same_samples(tmp_path: Path, re
     fall = {"none": 40, "small_noise": 25, "anti_adversary:step_size=0.01": 15}
     for cell in cells_of("table-1", "compact:standard", resources):
         put(store, cell, fall[cell.defence], queries=6000, luck=5 if cell.defence == "small_noise" else 0)
-    claim = next(c for c in claims(StoreIndex(store)) if c.name == "Better than small noise (SND)")
+    claim = checked(store)["better_than_noise"]
     seen = {c.line.partition(", ")[2]: c for c in claim.measured}
     for counted, gain in (("majority", 10 / 40), ("first error", 15 / 40)):  # five errors with noise are chance
         check = seen[f"NES 10k, {counted}"]
@@ -149,13 +152,14 @@ def test_the_layer_is_compared_with_noise_on_the_same_samples(tmp_path: Path, re
         assert check.found is not None
         assert check.found.value == pytest.approx(gain)
         assert not seen[f"NES 5k, {counted}"].passes  # all fell after their 5,000th query: at 5k both stand
-    assert claim.verdict == "holds partly"
+    assert claim.verdict == PARTLY
 
 
 def test_the_bars_are_those_of_the_rules(tmp_path: Path) -> None:
-    found = {(c.name, "cifar100" in k.line): k.bar for c in claims(StoreIndex(Store(tmp_path))) for k in c.checks}
-    kept, gains, bound = "Clean accuracy is kept", "Gains under AutoAttack", "The bare network bounds it from below"
+    made = checked(Store(tmp_path))
+    found = {(name, "cifar100" in check.line): check.bar for name, claim in made.items() for check in claim.checks}
+    kept, gains, bound = "clean_accuracy", "auto_attack_gains", "lower_bound"
     assert (found[kept, False], found[kept, True]) == (Bar(-0.002, 0.002), Bar(-0.01, 0.01))
     assert (found[gains, False], found[gains, True]) == (Bar(0.15), Bar(0.08))
-    assert found["Ten points for every α", False] == Bar(0.10)
+    assert found["ten_points_for_every_alpha", False] == Bar(0.10)
     assert found[bound, False] == found[bound, True] == Bar(-0.01, 0.01)

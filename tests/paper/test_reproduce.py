@@ -52,7 +52,7 @@ def test_a_table_is_run_resumed_shown_and_listed(capsys: pytest.CaptureFixture[s
     (tmp_path / gone.key).rename(tmp_path.parent / "gone")
     assert main(["report", "table-4", "--store", str(tmp_path)]) == 0
     out = capsys.readouterr().out
-    assert re.search(r"not stored: qeba \(linf:8/255,queries=30\) on compact:awp .*anti_adversary\n", out)
+    assert re.search(r"not stored: qeba\b.*linf:8/255,queries=30\b.*\bcompact:awp\b.*\banti_adversary\n", out)
     assert out.count("not stored: ") == 1 + 6 * (2 - len(at_hand))
     assert re.search(r"fewer samples .*: boundary", out)  # three instead of a hundred
     (tmp_path.parent / "gone").rename(tmp_path / gone.key)

@@ -4,20 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from antiadv import paper
 from antiadv.evaluation import Cell, Resources, Store, evaluate, make_cell
-from antiadv.paper.sections import paper_section
+from antiadv.paper.claims import CLAIMS
+from antiadv.paper.sections import VERDICTS, paper_section
 from antiadv.reporting.build import build_document
 from antiadv.reporting.document import Document
 from tests.engine.probes import RECEIPT, record
+
+HOLDS, HOLDS_SO_FAR, PARTLY, FAILS_SO_FAR, FAILS, UNMEASURED = VERDICTS  # on a claim, whatever they are called
 
 RUN = (
     ("square", "linf:8/255,queries=30"),
     ("fab:steps=3", "linf:8/255"),
     ("transfer:attack=(pgd:steps=5)", "linf:8/255"),
 )
+
+
+AnyClaim = TypeVar("AnyClaim")
+
+
+def by_function(claims: Sequence[AnyClaim]) -> dict[str, AnyClaim]:
+    """The paper's claims by the function that makes each, whatever they are called."""
+    return {make.__name__: claim for make, claim in zip(CLAIMS, claims, strict=True)}
 
 
 def document(store: Store | Path, names: Sequence[str] = (), images: int = 0) -> Document:

@@ -201,7 +201,7 @@ def test_median_queries_are_of_those_that_were_right_and_fell() -> None:
 
 def test_no_records_is_not_zero() -> None:
     for measure in (clean_accuracy, lambda r: robust_accuracy(r, BALL)):
-        with pytest.raises(BadInput, match="no records to measure; evaluate"):
+        with pytest.raises(BadInput, match=r"\brecords\b.*\bevaluate\b"):
             measure([])
     with pytest.raises(BadInput, match="no sample in common"):
         paired([], [], BALL)

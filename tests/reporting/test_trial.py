@@ -20,6 +20,8 @@ from antiadv.reporting.cost import cost
 from antiadv.reporting.rounds import FIRST, rounds
 from antiadv.reporting.temperature import scaled, temperature
 from antiadv.reporting.trial import QUERIES, Verdict, battery
+from antiadv.reporting.verdict import ADAPTIVE
+from tests.said import in_order
 from tests.toys import Spy, halfspace, small_net
 
 
@@ -128,7 +130,7 @@ def test_a_verdict_on_a_model_in_hand(found: Verdict) -> None:
     ]
     assert {r.robust.n if r.robust else 0 for r in found.rows} == {found.samples} == {24}
     assert [r.sample for r in found.rows[-1].records] == list(range(24))
-    assert found.sentence.startswith("On Sequential, anti_adversary cannot be judged"), "nothing of it fell"
+    assert in_order(found.sentence, "Sequential", "anti_adversary", "judged", " 0.0 %", "24 samples"), "nothing fell"
     assert (found.cost.forwards, found.cost.backwards) == (3, 2)
     assert found.cost.bare_ms > 0
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -138,8 +140,7 @@ def test_a_verdict_on_a_model_in_hand(found: Verdict) -> None:
 def test_a_verdict_on_what_falls() -> None:
     toy = halfspace(math.inf, n=4)
     found = antiadv.verdict(toy.model, toy.x, toy.y, ball=antiadv.Linf(1.2 * toy.distance), queries=5)
-    assert found.sentence.startswith("On Halfspace, anti_adversary ")
-    assert "an attacker who knows the defence" in found.sentence
+    assert in_order(found.sentence, "Halfspace", "anti_adversary", ADAPTIVE)
 
 
 def test_a_verdict_says_at_once_that_the_network_guesses_or_that_images_are_dark() -> None:
@@ -186,8 +187,8 @@ def test_a_verdict_shows_itself(found: Verdict) -> None:
     assert f"has {found.scaled}." in text
     html = found._repr_html_()
     assert html.count("<tr>") == 9
-    assert "rays with 20 queries, square with 20 queries, apgd:steps=20 and cascade" in text, "budgets are stated"
-    assert "were not run, such as autoattack" in text
+    (ran,) = (line for line in text.splitlines() if "autoattack" in line)  # which was not run
+    assert in_order(ran, "rays", "20 queries", "square", "20 queries", "apgd:steps=20", "cascade")
     said = json.loads(json.dumps(found.json()))
     assert said["verdict"] == [found.sentence]
     assert (said["samples"], said["cost"]["forwards"]) == (24, 3)
@@ -217,7 +218,7 @@ def test_a_defence_in_hand() -> None:
     assert made.scaled is None
     assert made.json()["scaled"] is None
     assert "fitted temperature" not in str(made)
-    with pytest.raises(BadInput, match="does not wrap this model"):
+    with pytest.raises(BadInput, match=r"defence.*\bwrap\b.*model"):
         antiadv.verdict(net, x, net(x).argmax(1), Spy(small_net()))
 
 
@@ -227,7 +228,7 @@ def test_a_randomised_defence_meets_the_mean_of_its_dice() -> None:
     made = antiadv.verdict(toy.model, toy.x, toy.y, "small_noise", ball=ball, queries=5)
     assert made.rows[-1].cell.attack.startswith("eot")
     assert made.report.levels[-1].access == Access.INTERNALS
-    assert "eot" in made.sentence.partition("knows the defence")[2]
+    assert "eot" in made.sentence.partition(ADAPTIVE)[2]
 
 
 def test_bad_input_is_refused_before_the_run() -> None:
@@ -235,13 +236,13 @@ def test_bad_input_is_refused_before_the_run() -> None:
     y = net(x).argmax(1)
     with pytest.raises(BadInput, match="Pass at least one"):
         antiadv.verdict(net, x[:0], y[:0])
-    with pytest.raises(BadInput, match=r"one per image \(3\); found .* \(2,\)"):
+    with pytest.raises(BadInput, match=r"\(3\).*\(2,\)"):
         antiadv.verdict(net, x, y[:2])
     with pytest.raises(BadInput, match="in a tensor"):
         antiadv.verdict(net, x, y.tolist())
     with pytest.raises(BadInput, match=r"in a tensor.*found NoneType"):
         antiadv.verdict(net, x, None)  # type: ignore[arg-type]
-    with pytest.raises(BadInput, match="lie where the classifier does, on meta; found them on cpu"):
+    with pytest.raises(BadInput, match=r"\bmeta\b.*\bcpu\b"):
         antiadv.verdict(small_net().to("meta"), x, y)
     with pytest.raises(BadSpec, match="found 'linf:8/255'"):
         antiadv.verdict(net, x, y, ball="linf:8/255")  # type: ignore[arg-type]
@@ -249,7 +250,7 @@ def test_bad_input_is_refused_before_the_run() -> None:
         antiadv.verdict(net, x, y, "none")
     with pytest.raises(BadInput, match="needs some time"):
         antiadv.verdict(net, x, y, minutes=0)
-    with pytest.raises(BadInput, match="number of minutes; found '5'"):
+    with pytest.raises(BadInput, match=r"minutes.*'5'"):
         antiadv.verdict(net, x, y, minutes="5")  # type: ignore[arg-type]
 
 
@@ -257,7 +258,7 @@ def test_the_cost_of_an_answer() -> None:
     net = small_net()
     found = cost(net, antiadv.AntiAdversary(net, steps=4), images(4))
     assert (found.forwards, found.backwards) == (5, 4)
-    assert "costs 5 forward and 4 backward passes" in str(found)
+    assert in_order(str(found), " 5 forward", " 4 backward")
 
 
 def test_the_temperature_is_the_one_the_labels_were_drawn_at() -> None:
