@@ -32,6 +32,7 @@ class Job:
 
 
 COMPACT_10 = "preact18:width=16,normalise=cifar10"
+SMALL_10 = "preact18:width=8,normalise=cifar10"
 COMPACT_100 = "preact18:width=16,normalise=cifar100"
 WIDE = "wrn:depth=16,widen=4,normalise=cifar10"
 RSE = "preact18:width=16,normalise=cifar10,noise=0.1,first_noise=0.2"
@@ -51,6 +52,7 @@ JOBS = (
     Job("wrn16-4-cifar10-awp", WIDE, "awp", 45),
     Job("compact-cifar100-awp", COMPACT_100, "awp", 60, "cifar100"),
     Job("compact-cifar100-pretraining", COMPACT_100, "pretraining:source=cifar10", 60, "cifar100"),
+    Job("compact-cifar10-gaussian", SMALL_10, "gaussian", 30, speed="mixed"),  # trained on a CPU; half the width
     Job("preact18-cifar10-trades", "preact18:normalise=cifar10", "trades", 12),  # for benchmarks/speed alone
 )
 

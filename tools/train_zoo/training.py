@@ -22,11 +22,12 @@ REFUSED = 4  # exit status of a job that would fail again: a spec that cannot be
 
 
 def command_of(job: Job, start: Path | None) -> str:
-    """Return the command that a user would type."""
+    """Return the command that a user would type. Of the ways of running only `mixed` changes the numbers."""
     first = f" --start {start.name}" if start else ""
+    speed = " --speed mixed" if job.speed == "mixed" else ""
     return (
         f"antiadv train {job.recipe} --model {job.model} --data {job.data} --epochs {job.epochs} "
-        f"--learning-rate {job.learning_rate}{first} --out {job.name}.safetensors"
+        f"--learning-rate {job.learning_rate}{first}{speed} --out {job.name}.safetensors"
     )
 
 

@@ -120,11 +120,11 @@ class Batcher:
             except Exception as error:
                 answer = error
             end = time.monotonic()
-            _deliver(pieces, answer)
-            if self._watch is not None:
+            if self._watch is not None:  # before the answers go out, so that a client finds its own rows in the metrics
                 waits = [start - piece.since for piece in pieces]
                 done = None if isinstance(answer, Exception) else answer
                 self._watch(Ran(sum(len(p.images) for p in pieces), waits, end - start, done))
+            _deliver(pieces, answer)
 
     def _take(self) -> list[_Piece]:
         """The oldest pieces that fit into a batch. Waits for the first, and a little for others; none at the end."""
