@@ -52,7 +52,7 @@ JOBS = (
     Job("wrn16-4-cifar10-awp", WIDE, "awp", 45),
     Job("compact-cifar100-awp", COMPACT_100, "awp", 60, "cifar100"),
     Job("compact-cifar100-pretraining", COMPACT_100, "pretraining:source=cifar10", 60, "cifar100"),
-    Job("compact-cifar10-gaussian", SMALL_10, "gaussian", 30, speed="mixed"),  # trained on a CPU; half the width
+    Job("compact-cifar10-gaussian", SMALL_10, "gaussian", 16, speed="mixed"),  # trained on a CPU; half the width
     Job("preact18-cifar10-trades", "preact18:normalise=cifar10", "trades", 12),  # for benchmarks/speed alone
 )
 
