@@ -162,4 +162,4 @@ def test_tracked_files_stay_under_fifty_megabytes() -> None:
     if listed.returncode:
         pytest.skip("not a git checkout")
     total = sum((ROOT / name).stat().st_size for name in listed.stdout.split("\0") if name and (ROOT / name).exists())
-    assert total < 50_000_000
+    assert total < 50 * 2**20  # megabytes as `du` counts them; a call to a GPU machine takes 64 of them
