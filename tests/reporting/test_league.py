@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from antiadv.core.errors import BadInput, BadSpec
 from antiadv.core.threat import Access, Threat
 from antiadv.evaluation import Resources, Store
 from antiadv.evaluation.cell import Cell
-from antiadv.reporting.league import league
+from antiadv.reporting.league import league, postponed
 from antiadv.reporting.league_card import FIELDS, card, write
 from antiadv.reporting.league_entrants import (
     ADAPTIVE,
@@ -118,7 +119,10 @@ def test_traffic_is_metered_alone_and_compared_with_the_bare_network() -> None:
     assert gated.changed == 150 - gated.right
     noisy = defences.wrap("score_noise", net)
     first, again = (measure(net, noisy, x, y, range(150)) for _ in range(2))
-    assert dataclasses.replace(first, time=0) == dataclasses.replace(again, time=0), "the draws are fixed"
+    assert dataclasses.replace(first, time=0, alone_ms=0) == dataclasses.replace(again, time=0, alone_ms=0), (
+        "the draws are fixed"
+    )
+    assert (first.alone_ms or 0) > 0
     assert 0 < (first.shift or 0) < 1
     assert first.passes == 1
 
@@ -261,18 +265,44 @@ def test_clean_traffic_that_is_not_clean_traffic_is_refused(tmp_path: Path) -> N
             leagues(Store(tmp_path))
 
 
-def test_when_the_time_is_over_the_column_of_scores_is_there(tmp_path: Path) -> None:
-    made = league(
-        MODEL,
-        store=tmp_path,
-        samples="0:3",
-        queries=5,
-        only=["rounded_scores"],
-        minutes=1e-9,
-        resources=Resources("cpu"),
-    )
+def paced(monkeypatch: pytest.MonkeyPatch, seconds: Mapping[str, float]) -> None:
+    """The entrants answer an image in so many seconds, as a slow machine would have it."""
+    names = {"RoundedScores": "rounded_scores", "Hedge": "hedge"}
+    monkeypatch.setattr("antiadv.reporting.league.pace", lambda net, x: seconds[names.get(type(net).__name__, "bare")])
+
+
+def test_when_the_time_is_over_the_column_of_scores_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    paced(monkeypatch, {"bare": 1.0, "rounded_scores": 1.1})
+    how: dict[str, Any] = {"samples": "0:3", "queries": 5, "minutes": 1e-9, "resources": Resources("cpu")}
+    made = league(MODEL, store=tmp_path, only=["rounded_scores"], **how)
     assert [set(entrant.cells) for entrant in made.lines] == [{SCORES}, {SCORES}]
     assert len(Store(tmp_path).cells()) == 2
+
+
+def test_a_dear_entrant_is_postponed_so_that_the_others_reach_a_recommendation(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    how: dict[str, Any] = {"only": ["hedge:steps=1", "rounded_scores"], "samples": f"0:{FEW}", "queries": 5}
+    how |= {"store": tmp_path, "resources": Resources("cpu"), "minutes": 0.5}
+    needs = {"bare": 1e-4, "rounded_scores": 1e-4, "hedge": 1.0}  # seconds; hedge alone would need 20 minutes
+    paced(monkeypatch, needs)
+    start = time.monotonic()
+    made = league(MODEL, **how)
+    assert time.monotonic() - start < 60 * how["minutes"] + 15
+    assert [entrant.name for entrant in made.lines] == ["bare", "rounded_scores"]
+    assert all(len(entrant.cells[SCORES][1]) == FEW for entrant in made.lines)
+    assert made.choice is not None
+    assert any("hedge" in said and "21 of the 0.5 minutes" in said for said in made.notes)
+    paced(monkeypatch, {**needs, "hedge": 1e-3})
+    assert [entrant.name for entrant in league(MODEL, **how).lines] == ["bare", "hedge:steps=1", "rounded_scores"]
+
+
+def test_only_as_many_are_postponed_as_must_be_and_never_a_cheap_one() -> None:
+    needs = {"bare": 10.0, "cheap": 19.0, "layer": 60.0, "smoothing": 100.0, "hedge": 660.0}
+    assert list(postponed(needs, 849)) == []
+    assert list(postponed(needs, 848)) == ["hedge"]
+    assert list(postponed(needs, 188)) == ["hedge", "smoothing"]
+    assert list(postponed(needs, 0)) == ["hedge", "smoothing", "layer"]
 
 
 @pytest.mark.parametrize("how", [{"minutes": 0}, {"samples": range(0)}, {"settings": "strong"}])

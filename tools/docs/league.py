@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from antiadv import defences, models
@@ -10,14 +10,13 @@ from antiadv.evaluation import Store
 from antiadv.evaluation.certify_stored import stored_runs
 from antiadv.reporting.league_card import cards, pictures
 from antiadv.reporting.league_entrants import COLUMNS, ENTRANTS, SCORES
-from antiadv.reporting.league_stored import TRAFFIC, Facts, cell_of, leagues, read_traffic, sizes
-from antiadv.reporting.league_table import League
+from antiadv.reporting.league_stored import cell_of, leagues, sizes
+from antiadv.reporting.league_table import League, Place
 from antiadv.reporting.measures import Share
 from antiadv.reporting.render.markdown import table_as_markdown
 from antiadv.reporting.wording import count, join
 from tools.docs.markdown import render, table, wrap
-from tools.run_gate import read_traffic as gate_traffic
-from tools.run_league import SAMPLES, Plan, plans
+from tools.run_league import SAMPLES, plans
 
 NOTHING = "**Nothing is stored yet.** Run the command at the end of this page, then `make docs`."
 LAYERS = ("layer", "gated layer")
@@ -27,7 +26,7 @@ FILES = "docs/league"  # of the figures and the cards
 
 
 def page(root: Path) -> str:
-    made = found(root / "results" / "league")
+    made = found(root)
     return render(
         "league",
         deploy="\n\n".join(wrap(" ".join(each.sentences)) for each in made) or NOTHING,
@@ -43,7 +42,7 @@ def page(root: Path) -> str:
 def files(root: Path) -> dict[str, str]:
     """The figures, and a card for each line."""
     texts: dict[str, str] = {}
-    for made in found(root / "results" / "league"):
+    for made in found(root):
         cell = cell_of(made)
         texts |= drawn(made) | cards(made, cell.data, str(cell.threat.ball))
     return {f"{FILES}/{name}": text for name, text in texts.items()}
@@ -54,66 +53,30 @@ def drawn(made: League) -> dict[str, str]:
     return dict(list(pictures(made).items())[:1]) if SCORES in made.columns else {}
 
 
-def found(folder: Path) -> list[League]:
+def found(root: Path) -> list[League]:
     """A league for each network whose weights are those of its card."""
     weights = {models.canonical(card.spec): card.weights for card in models.cards()}
-    gate = folder.with_name("gate")
-    others = [Store(each) for each in (gate, folder.parent) if each.is_dir()]
-    made = leagues(
-        Store(folder), *others, traffic=traffic(read_traffic(folder / TRAFFIC), gate_traffic(gate / TRAFFIC))
-    )
-    return [each for each in made if cell_of(each).weights == weights.get(each.network)]
-
-
-def traffic(own: Mapping[str, Facts], gate: Mapping[str, Facts]) -> dict[str, Facts]:
-    """The clean traffic of both, by network. What the league measured counts before what the gate's runs did."""
-    both: dict[str, Facts] = {}
-    for plan in plans():
-        name = plan.network.name
-        mine, other = own.get(name, {}), _entrants(plan, gate.get(name, {}))
-        if not mine and not other:
-            continue
-        both[name] = {
-            "weights": mine.get("weights") or gate[name]["weights"],
-            "settings": plan.kind,
-            "found": {**other, **mine.get("found", {})},
-            "refused": mine.get("refused", {}),
-            "defences": {entrant: defences.full_text(text) for entrant, text in plan.entrants.items()},
-        }
-    return both
-
-
-def _entrants(plan: Plan, facts: Facts) -> dict[str, Facts]:
-    """What the runs of docs/gate.md measured of the bare network, the layer and the gated layer."""
-    found = {}
-    texts = {defences.full_text(text.partition("@")[0]): row for row, text in facts.get("defences", {}).items()}
-    for entrant, text in plan.entrants.items():
-        seen = facts["found"].get(texts.get(defences.full_text(text), "")) if facts else None
-        if seen is not None:
-            found[entrant] = _traffic(seen["n"], seen["right"], seen["changed"], seen["alone"])
-            found["bare"] = {**_traffic(seen["n"], seen["right_bare"], 0, 1.0), "time": 1.0, "shift": 0.0}
-    return found
-
-
-def _traffic(n: int, right: int, changed: int, passes: float) -> Facts:
-    return {"n": n, "right": right, "changed": changed, "passes": passes, "error": None, "shift": None, "time": None}
+    return [made for made in leagues(Store(root / "results")) if cell_of(made).weights == weights.get(made.network)]
 
 
 def answer(made: Sequence[League]) -> str:
-    """The first sentence: whether a defence that is no dearer than the layer does better against score attacks."""
+    """The first sentences: whether a defence that is no dearer than the layer does better against score attacks."""
     parts = [said for name in LAYERS if (said := _beaten(made, name))]
-    return wrap(f"**In short.** Against attackers who compare scores, {'; and '.join(parts)}.") if parts else ""
+    return wrap(f"**In short.** Against attackers who compare scores: {'. '.join(parts)}.") if parts else ""
 
 
-def _beaten(made: Sequence[League], name: str) -> str:
+def _beaten(made: Sequence[League], name: str, column: str = SCORES) -> str:
     """On how many networks a defence that is no dearer does better, and which. Empty where none was attacked."""
-    met = [(each, line) for each in made for line in each.lines if line.name == name and SCORES in line.cells]
-    places = [(each, place) for each, line in met if (place := each.place(line)) is not None]
+    places = [(each, place) for each in made if (place := _place(each, name, column)) is not None]
     beaten = [f"`{p.rival}` on `{each.network}`" for each, p in places if not p.on_front and p.settled]
     if not places:
         return ""
     where = f"{len(beaten)} of {count(len(places), 'network')}{f': {join(beaten)}' if beaten else ''}"
-    return f"a defence that costs no more passes than the {name} leaves surely more images standing on {where}"
+    return f"a defence that needs no more passes than the {name} is surely more robust on {where}"
+
+
+def _place(made: League, name: str, column: str) -> Place | None:
+    return next((made.place(line, column) for line in made.lines if line.name == name), None)
 
 
 def few(made: Sequence[League]) -> str:
@@ -152,7 +115,7 @@ def _images(made: League) -> str:
 
 def short(root: Path) -> str:
     """A paragraph for README.md: what the layer gains against score attacks, gated or not, and who is stronger."""
-    made = [each for each in found(root / "results" / "league") if SCORES in each.bare.cells]
+    made = [each for each in found(root) if SCORES in each.bare.cells]
     parts = [part for name in LAYERS if (part := _gains(made, name))]
     attack = join(sorted({each.columns[SCORES] for each in made}))
     about = f"**Against attackers who compare scores** ({attack}), {'; '.join(parts)}. " if parts else ""
@@ -204,10 +167,9 @@ def _places(made: Sequence[League]) -> list[dict[str, str]]:
     rows = []
     for each in made:
         for column, words in each.columns.items():
-            rivals = [line for line in each.lines if column in line.cells]
-            found = {line.name: place for line in rivals if (place := each.place(line, column)) is not None}
+            found = {line.name: place for line in each.lines if (place := each.place(line, column)) is not None}
             if set(LAYERS) & set(found):
-                row = {"network": f"`{each.network}`", "attacker": words, "entrants": str(len(rivals))}
+                row = {"network": f"`{each.network}`", "attacker": words, "entrants": str(len(found))}
                 rows.append(row | {name: str(found.get(name, "–")) for name in LAYERS})
     return rows
 
