@@ -22,6 +22,10 @@ NOTHING = "**Nothing is stored yet.** Run the command at the end of this page, t
 LAYERS = ("layer", "gated layer")
 RADII = 0.0, 0.1, 0.25, 0.5, 0.75
 FRONT, SURELY, PERHAPS = "on the front", "surely dominated", "dominated, but within the error,"
+BEATEN = (
+    "*Beaten*: a defence that needs no more passes, and loses at most one point of clean accuracy, is surely more "
+    "robust."
+)
 FILES = "docs/league"  # of the figures and the cards
 
 
@@ -60,23 +64,31 @@ def found(root: Path) -> list[League]:
 
 
 def answer(made: Sequence[League]) -> str:
-    """The first sentences: whether a defence that is no dearer than the layer does better against score attacks."""
-    parts = [said for name in LAYERS if (said := _beaten(made, name))]
-    return wrap(f"**In short.** Against attackers who compare scores: {'. '.join(parts)}.") if parts else ""
+    """The first sentence: whether a defence that is no dearer than the layer does better against score attacks."""
+    parts = []
+    for name in LAYERS:
+        if places := _met(made, name, SCORES):
+            parts.append(f"the {name} is beaten on {_beaten(places)}")
+    return wrap(f"**In short.** Against attackers who compare scores, {join(parts)}. {BEATEN}") if parts else ""
 
 
-def _beaten(made: Sequence[League], name: str, column: str = SCORES) -> str:
-    """On how many networks a defence that is no dearer does better, and which. Empty where none was attacked."""
-    places = [(each, place) for each in made if (place := _place(each, name, column)) is not None]
-    beaten = [f"`{p.rival}` on `{each.network}`" for each, p in places if not p.on_front and p.settled]
-    if not places:
-        return ""
-    where = f"{len(beaten)} of {count(len(places), 'network')}{f': {join(beaten)}' if beaten else ''}"
-    return f"a defence that needs no more passes than the {name} is surely more robust on {where}"
+def _met(made: Sequence[League], name: str, column: str) -> list[tuple[str, Place]]:
+    """Where an entrant lies against one attacker, by network."""
+    met = [(each, line) for each in made for line in each.lines if line.name == name]
+    return [(each.network, place) for each, line in met if (place := each.place(line, column)) is not None]
 
 
-def _place(made: League, name: str, column: str) -> Place | None:
-    return next((made.place(line, column) for line in made.lines if line.name == name), None)
+def _beaten(places: Sequence[tuple[str, Place]], where: bool = True) -> str:
+    """On how many networks a rival is surely better, and which; without `where` the networks are not named."""
+    by: dict[str, list[str]] = {}
+    for network, place in places:
+        if place.settled and not place.on_front:
+            flat = " (its gradient is zero)" if place.flat else ""
+            by.setdefault(f"`{place.rival}`{flat}", []).append(f"`{network}`")
+    met = f"{sum(map(len, by.values()))} of {count(len(places), 'network')}"
+    if by and where:
+        return f"{met} ({'; '.join(f'{rival} on {join(networks)}' for rival, networks in by.items())})"
+    return f"{met}, by {join(list(by))}" if by else met
 
 
 def few(made: Sequence[League]) -> str:
@@ -114,29 +126,35 @@ def _images(made: League) -> str:
 
 
 def short(root: Path) -> str:
-    """A paragraph for README.md: what the layer gains against score attacks, gated or not, and who is stronger."""
-    made = [each for each in found(root) if SCORES in each.bare.cells]
-    parts = [part for name in LAYERS if (part := _gains(made, name))]
-    attack = join(sorted({each.columns[SCORES] for each in made}))
-    about = f"**Against attackers who compare scores** ({attack}), {'; '.join(parts)}. " if parts else ""
-    beaten = f"But {said}. " if (said := _beaten(made, LAYERS[0])) else ""
-    return f"{wrap(f'{about}{beaten}[The league](docs/league.md) says which defence to deploy.')}\n"
+    """A part for README.md: what the layer gains against each attacker, gated or not, and where another is stronger."""
+    made = found(root)
+    told = [said for column in COLUMNS if (said := _worth(made, column))]
+    about = (
+        "**Against each attacker** the layer gains so many points on the networks of the league; the gated layer those "
+        f"in brackets. {BEATEN} "
+    )
+    last = "[The league](docs/league.md) says which defence to deploy."
+    lines = [wrap((about if told else "") + last), *([""] if told else []), *(wrap(t, "  ") for t in told), ""]
+    return "\n".join(lines)
 
 
-def _gains(made: Sequence[League], name: str) -> str:
-    """The range of gains and passes of an entrant. Empty without an attacked one."""
-    runs = [(each.gain(line, SCORES), line.passes) for each in made for line in each.lines if line.name == name]
-    measured = [(gain.value, passes) for gain, passes in runs if gain is not None and passes is not None]
-    if not measured:
-        return ""
-    gained = _range([f"{100 * value:.1f}" for value, _ in sorted(measured)])
-    passes = _range([f"{value:.3g}" for value in sorted(passes for _, passes in measured)])
-    return f"the {name} gains {gained} points on {count(len(measured), 'network')}, for {passes} passes per prediction"
+def _worth(made: Sequence[League], column: str) -> str:
+    """What the layer and the gated layer gain against one attacker. Empty if the layer did not meet it."""
+    layer, gated = (_gains(made, name, column) for name in LAYERS)
+    behind = f" ({gated})" if gated else ""
+    beaten = _beaten(_met(made, LAYERS[0], column), where=False)
+    return f"- {column}: {layer}{behind}; beaten on {beaten}" if layer else ""
+
+
+def _gains(made: Sequence[League], name: str, column: str) -> str:
+    """The range of gains of an entrant. Empty if it was not attacked."""
+    runs = [each.gain(line, column) for each in made for line in each.lines if line.name == name]
+    return _range([f"{100 * gain:+.1f}" for gain in sorted(run.value for run in runs if run is not None)])
 
 
 def _range(numbers: Sequence[str]) -> str:
-    """The first and the last one."""
-    return numbers[0] if numbers[0] == numbers[-1] else f"{numbers[0]} to {numbers[-1]}"
+    """The first and the last one; nothing if there are none."""
+    return " to ".join(dict.fromkeys([*numbers[:1], *numbers[-1:]]))
 
 
 def section(made: League) -> str:
