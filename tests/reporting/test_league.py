@@ -360,12 +360,13 @@ def paced(monkeypatch: pytest.MonkeyPatch, seconds: Mapping[str, float]) -> None
     monkeypatch.setattr("antiadv.reporting.league.pace", lambda net, x: seconds[names.get(type(net).__name__, "bare")])
 
 
-def test_when_the_time_is_over_the_column_of_scores_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    paced(monkeypatch, {"bare": 1.0, "rounded_scores": 1.1})
+def test_when_the_time_is_over_the_column_of_scores_is_there(tmp_path: Path) -> None:
     how: dict[str, Any] = {"samples": "0:3", "queries": 5, "minutes": 1e-9, "resources": Resources("cpu")}
     made = league(MODEL, store=tmp_path, only=["rounded_scores"], **how)
-    assert [set(entrant.cells) for entrant in made.lines] == [{SCORES}, {SCORES}]
-    assert len(Store(tmp_path).cells()) == 2
+    assert [set(entrant.cells) for entrant in made.lines] == [{SCORES}]
+    assert set(made.left_out) == {"rounded_scores"}
+    assert made.choice is None, "nothing was compared"
+    assert len(Store(tmp_path).cells()) == 1
 
 
 def test_a_dear_entrant_is_postponed_so_that_the_others_reach_a_recommendation(
@@ -386,12 +387,12 @@ def test_a_dear_entrant_is_postponed_so_that_the_others_reach_a_recommendation(
     assert [entrant.name for entrant in league(MODEL, **how).lines] == ["bare", "hedge:steps=1", "rounded_scores"]
 
 
-def test_only_as_many_are_postponed_as_must_be_and_never_a_cheap_one() -> None:
+def test_only_as_many_are_postponed_as_must_be_and_never_the_bare_network() -> None:
     needs = {"bare": 10.0, "cheap": 19.0, "layer": 60.0, "smoothing": 100.0, "hedge": 660.0}
     assert list(postponed(needs, 849)) == []
     assert list(postponed(needs, 848)) == ["hedge"]
     assert list(postponed(needs, 188)) == ["hedge", "smoothing"]
-    assert list(postponed(needs, 0)) == ["hedge", "smoothing", "layer"]
+    assert list(postponed(needs, 0)) == ["hedge", "smoothing", "layer", "cheap"]
 
 
 @pytest.mark.parametrize("how", [{"minutes": 0}, {"samples": range(0)}, {"settings": "strong"}])

@@ -39,7 +39,6 @@ BARE = "bare"
 CLEAN = 256  # images of the clean traffic
 PACED = 8  # images for the first guess of what an entrant costs
 ANSWERS = 4 * CLEAN  # images that an entrant answers while its clean traffic is measured, about
-CHEAP = 2.0  # times the time of the bare network, up to which an entrant is never postponed
 
 Cells = Mapping[tuple[str, str], Cell]  # by entrant and column
 Columns = Mapping[str, tuple[str, Threat]]
@@ -161,16 +160,16 @@ def _needs(paces: Mapping[str, float], cells: Cells, few: range, store: Store, q
 
 
 def postponed(needs: Mapping[str, float], seconds: float) -> dict[str, float]:
-    """The dearest, until the others fit into the seconds; none that costs at most `CHEAP` times the bare network.
+    """The dearest, until the others fit into the seconds; never the bare network.
 
     >>> postponed({"bare": 10.0, "cheap": 11.0, "layer": 50.0, "hedge": 660.0}, 100)
     {'hedge': 660.0}
     >>> postponed({"bare": 10.0, "cheap": 11.0, "layer": 50.0, "hedge": 660.0}, 1)
-    {'hedge': 660.0, 'layer': 50.0}
+    {'hedge': 660.0, 'layer': 50.0, 'cheap': 11.0}
     """
     late: dict[str, float] = {}
     for name, need in sorted(needs.items(), key=lambda pair: -pair[1]):
-        if sum(needs.values()) - sum(late.values()) > seconds and need > CHEAP * needs[BARE]:
+        if sum(needs.values()) - sum(late.values()) > seconds and name != BARE:
             late[name] = need
     return late
 
