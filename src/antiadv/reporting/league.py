@@ -37,7 +37,7 @@ from antiadv.reporting.rounds import check_minutes, rounds
 SAMPLES = 500  # by default at most so many; as many of them as fit into the minutes
 BARE = "bare"
 CLEAN = 256  # images of the clean traffic
-PACED = 8  # images for the first guess of what an entrant costs
+PACED = 32  # images for the first guess of what an entrant costs
 ANSWERS = 4 * CLEAN  # images that an entrant answers while its clean traffic is measured, about
 
 Cells = Mapping[tuple[str, str], Cell]  # by entrant and column

@@ -231,7 +231,7 @@ class League:
         if chosen is None:
             return [
                 f"On {self.network} nothing is recommended yet: {attack or 'the score attack'} had {self._compared} "
-                f"images, and a comparison needs {FEW} or more. Run the same command again: it adds images."
+                f"images, and a comparison needs {FEW} or more. Run again, with more minutes if defences were left out."
             ]
         if chosen is self.bare:
             said = f"On {self.network} deploy the bare network: no entrant has a settled gain against {attack}"
