@@ -55,6 +55,8 @@ FIRST = (  # entrants whose cells are run before those of the others
 )
 SAMPLES, CLEAN, QUERIES = 500, 1000, 2000
 
+ROOT = Path(__file__).resolve().parents[1]
+
 Facts = Mapping[str, Any]
 
 
@@ -70,13 +72,13 @@ class Plan:
 
     @property
     def features(self) -> Path:
-        """The file of `robust_features` for this network. The path is part of the cells, so it is relative."""
+        """The file of `robust_features` for this network. The path is part of the cells: from the repository's root."""
         return Path("results/league", f"{self.network.name.replace(':', '-')}-features.safetensors")
 
     @property
     def entrants(self) -> dict[str, str]:
         found = entrants(self.kind)
-        if self.features.exists():
+        if (ROOT / self.features).exists():
             found[FEATURES] = f"robust_features:path={self.features}"
         return {name: text for name, text in found.items() if not self.only or name in self.only}
 
@@ -188,6 +190,11 @@ def _with_traffic(
 
 def main() -> int:
     a = arguments()
+    if Path.cwd() != ROOT:  # the paths of `robust_features` in the cells begin there
+        print(
+            f"the league runs in the root of the repository, {ROOT}; found {Path.cwd()}. Change there.", file=sys.stderr
+        )
+        return 2
     end = time.monotonic() + 60 * a.minutes
     resources, store = Resources(a.device), Store(a.store)
     some = [plan for plan in plans(Source(directory=a.data)) if a.network in plan.network.name]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import time
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +20,15 @@ from antiadv.cli.__main__ import main
 from antiadv.core.ball import L2, Linf
 from antiadv.core.errors import BadInput, BadSpec
 from antiadv.core.threat import Access, Threat
+from antiadv.defences.stateful import Memory
 from antiadv.evaluation import Resources, Store
 from antiadv.evaluation.cell import Cell
-from antiadv.reporting.league import league
+from antiadv.reporting.figures import ceiling, svg
+from antiadv.reporting.league import league, postponed
 from antiadv.reporting.league_card import FIELDS, card, write
 from antiadv.reporting.league_entrants import (
     ADAPTIVE,
+    COLUMNS,
     GRADIENTS,
     KINDS,
     LABELS,
@@ -33,9 +38,10 @@ from antiadv.reporting.league_entrants import (
     kind_of,
     named,
 )
-from antiadv.reporting.league_stored import TRAFFIC, leagues
-from antiadv.reporting.league_table import FEW, HIDES, KEEPS, NONE, League, Line
-from antiadv.reporting.league_traffic import Traffic, measure
+from antiadv.reporting.league_figure import front
+from antiadv.reporting.league_stored import TRAFFIC, certified, leagues, on_the_same_samples
+from antiadv.reporting.league_table import FEW, FLAT, HIDES, KEEPS, NONE, League, Line
+from antiadv.reporting.league_traffic import Traffic, measure, with_memory
 from tests.engine.probes import record
 from tests.toys import small_net
 
@@ -105,6 +111,19 @@ def test_columns_fit_the_ball() -> None:
 # ---------------------------------------------------------------- clean traffic
 
 
+def test_a_defence_that_remembers_is_timed_with_its_memory() -> None:
+    net = small_net()
+    x = torch.rand((3, 3, 8, 8), generator=torch.Generator().manual_seed(0))
+    remembering = with_memory(defences.wrap("stateful", net))
+    first, again = (remembering(x) for _ in range(2))
+    assert torch.equal(first, again), "each image comes from a new client"
+    assert isinstance(remembering.session, Memory)
+    assert len(remembering.session._seen) == 6
+    assert with_memory(net) is net
+    made = measure(net, defences.wrap("stateful", net), x, torch.zeros(3), range(3))
+    assert (made.alone_ms or 0) > 0
+
+
 def test_traffic_is_metered_alone_and_compared_with_the_bare_network() -> None:
     net = small_net()
     x = torch.rand((150, 3, 8, 8), generator=torch.Generator().manual_seed(0))
@@ -118,7 +137,10 @@ def test_traffic_is_metered_alone_and_compared_with_the_bare_network() -> None:
     assert gated.changed == 150 - gated.right
     noisy = defences.wrap("score_noise", net)
     first, again = (measure(net, noisy, x, y, range(150)) for _ in range(2))
-    assert dataclasses.replace(first, time=0) == dataclasses.replace(again, time=0), "the draws are fixed"
+    assert dataclasses.replace(first, time=0, alone_ms=0) == dataclasses.replace(again, time=0, alone_ms=0), (
+        "the draws are fixed"
+    )
+    assert (first.alone_ms or 0) > 0
     assert 0 < (first.shift or 0) < 1
     assert first.passes == 1
 
@@ -185,6 +207,67 @@ def test_one_that_loses_clean_accuracy_is_not_recommended() -> None:
     assert of(bare, worse).choice is bare
 
 
+def test_a_rival_must_keep_clean_accuracy_and_be_better_than_by_chance() -> None:
+    bare, layer = line("bare", 1, {SCORES: 60, GRADIENTS: 60}), line("layer", 5, {SCORES: 40, GRADIENTS: 40})
+    cheap = line("cheap", 1, {SCORES: 20, GRADIENTS: 20})
+    made = League("net", (bare, layer, cheap), {SCORES: "square", GRADIENTS: "apgd"})
+    assert str(made.place(layer, GRADIENTS)).endswith("whose gradient is zero")
+    assert "gradient" not in str(made.place(layer, SCORES))
+    was, facts = cheap.cells[SCORES]
+    wrong = [dataclasses.replace(r, clean_right=0) if r.sample < 2 else r for r in facts]
+    loser = dataclasses.replace(cheap, cells={SCORES: (was, wrong)})
+    assert made.place(cheap) is not None
+    assert of(bare, layer, loser).place(loser) is None
+    assert str(of(bare, layer, loser).place(layer)) == "on the front"
+    close = line("cheap", 1, {SCORES: 33})  # seven samples more: p = 0.016
+    copies = [dataclasses.replace(bare, name=f"copy {i}") for i in range(3)]
+    places = [of(bare, layer, close, *more).place(layer) for more in ([], copies)]
+    assert [place.settled for place in places if place is not None] == [True, False]
+
+
+def test_those_whose_gradient_is_said_to_be_zero_have_none() -> None:
+    x = torch.rand((2, 3, 16, 16), generator=torch.Generator().manual_seed(0))
+    for spec in (*FLAT, "mirrored_scores"):
+        asked = x.clone().requires_grad_()
+        scores = defences.wrap(spec, small_net())(asked)
+        (gradient,) = torch.autograd.grad(scores.square().sum() + 0 * asked.sum(), asked)
+        assert gradient.any() != (spec in FLAT), spec
+
+
+def test_the_samples_of_a_column_are_those_that_most_have() -> None:
+    bare, layer, cheap = (line(name, 1, {SCORES: 60, ADAPTIVE: 60}) for name in TEXTS)
+    was, facts = layer.cells[SCORES]
+    fewer = [dataclasses.replace(each, cells={**each.cells, SCORES: (was, facts[:70])}) for each in (layer, cheap)]
+    made = on_the_same_samples([bare, *fewer], [SCORES, ADAPTIVE])
+    assert [len(each.cells[SCORES][1]) for each in made] == [70, 70, 70]
+    assert [len(each.cells[ADAPTIVE][1]) for each in made] == [N, N, N]
+
+
+def test_a_short_adaptive_attack_is_called_short() -> None:
+    bare, layer = line("bare", 1, {SCORES: 60, ADAPTIVE: 70}), line("layer", 5, {SCORES: 20, ADAPTIVE: 40})
+    short = League("net", (bare, layer), {SCORES: "square", ADAPTIVE: COLUMNS[ADAPTIVE]})
+    assert COLUMNS[ADAPTIVE] in short.sentences[1]
+    assert "short" in short.sentences[1]
+    assert "short" not in of(bare, layer).sentences[1]
+
+
+def test_the_figure_names_every_entrant_inside_the_axes() -> None:
+    names = [f"entrant {i}" for i in range(15)]
+    bare, layer = line("bare", 1, {SCORES: 40}), line("layer", 5, {SCORES: 35})
+    crowd = [dataclasses.replace(line("cheap", 1, {SCORES: 34 + i % 3}), name=name) for i, name in enumerate(names)]
+    low = dataclasses.replace(line("cheap", 1.2, {SCORES: 100}), name="low")
+    panel = front(of(bare, layer, *crowd, low), SCORES)
+    assert panel is not None
+    assert {word.text for word in panel.words} == {"bare", "layer", "low", *names}
+    top = ceiling(panel.series)
+    assert all(0 < word.height < top for word in panel.words)
+    for x in {word.beside for word in panel.words}:
+        heights = sorted(word.height for word in panel.words if word.beside == x)
+        assert all(b - a > 0.05 * top for a, b in pairwise(heights)), "none covers another"
+    drawn = svg(panel, "league")
+    assert all(f">{name}<" in drawn for name in ("bare", "layer", "low", *names))
+
+
 def test_a_gain_that_stays_is_said() -> None:
     bare, layer = line("bare", 1, {SCORES: 60, ADAPTIVE: 70}), line("layer", 5, {SCORES: 20, ADAPTIVE: 40})
     made = of(bare, layer)
@@ -200,7 +283,10 @@ def test_cards_have_the_fields_of_the_board_as_texts(tmp_path: Path) -> None:
     told = card(made, layer, "cifar10", "8/255")
     assert tuple(told) == FIELDS
     assert all(isinstance(value, str) for value in told.values())
-    assert (told["autoattack_acc"], told["clean_acc"]) == ("30.00", "90.00")
+    assert (told["autoattack_acc"], told["clean_acc"]) == ("30.00", "100.00")
+    unknown = card(made, dataclasses.replace(layer, cells={SCORES: layer.cells[SCORES]}), "cifar10", "8/255")
+    assert unknown["autoattack_acc"] == ""
+    assert "autoattack_acc is empty" in unknown["footnote"]
     assert (told["unreliable"], card(made, bare, "cifar10", "8/255")["unreliable"]) == ("true", "false")
     paths = write(made, tmp_path, "cifar10", "8/255")
     assert [path.name for path in paths][:3] == ["league.json", "net-bare.json", "net-layer.json"]
@@ -248,6 +334,13 @@ def test_a_report_of_the_store_shows_the_league_and_the_certified_floor(
     assert floor["label"] == "certified, n = 3"
     assert ceiling["x"] == [0.05]
     assert list((tmp_path / "out" / "tables").glob("league-*.csv"))
+    weights = Store(store).cells()[0].weights
+    proof = certified([tmp_path, store], weights, "smoothing:std=0.12")
+    assert proof is not None
+    assert (proof.radius, proof.share.n) == (0.12, 3)
+    assert certified([store], weights, "smoothing:std=0.25") is None, "another noise"
+    assert certified([store], weights, "none") is None
+    assert certified([tmp_path], weights, "smoothing:std=0.12") is None, "nothing is stored"
     run = next((store / "certify").glob("*/run.json"))
     run.write_text(run.read_text().replace("0.12", "0.25"))
     assert main(["report", "--store", str(store), "--out", str(tmp_path / "again")]) != 0
@@ -261,18 +354,45 @@ def test_clean_traffic_that_is_not_clean_traffic_is_refused(tmp_path: Path) -> N
             leagues(Store(tmp_path))
 
 
+def paced(monkeypatch: pytest.MonkeyPatch, seconds: Mapping[str, float]) -> None:
+    """The entrants answer an image in so many seconds, as a slow machine would have it."""
+    names = {"RoundedScores": "rounded_scores", "Hedge": "hedge"}
+    monkeypatch.setattr("antiadv.reporting.league.pace", lambda net, x: seconds[names.get(type(net).__name__, "bare")])
+
+
 def test_when_the_time_is_over_the_column_of_scores_is_there(tmp_path: Path) -> None:
-    made = league(
-        MODEL,
-        store=tmp_path,
-        samples="0:3",
-        queries=5,
-        only=["rounded_scores"],
-        minutes=1e-9,
-        resources=Resources("cpu"),
-    )
-    assert [set(entrant.cells) for entrant in made.lines] == [{SCORES}, {SCORES}]
-    assert len(Store(tmp_path).cells()) == 2
+    how: dict[str, Any] = {"samples": "0:3", "queries": 5, "minutes": 1e-9, "resources": Resources("cpu")}
+    made = league(MODEL, store=tmp_path, only=["rounded_scores"], **how)
+    assert [set(entrant.cells) for entrant in made.lines] == [{SCORES}]
+    assert set(made.left_out) == {"rounded_scores"}
+    assert made.choice is None, "nothing was compared"
+    assert len(Store(tmp_path).cells()) == 1
+
+
+def test_a_dear_entrant_is_postponed_so_that_the_others_reach_a_recommendation(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    how: dict[str, Any] = {"only": ["hedge:steps=1", "rounded_scores"], "samples": f"0:{FEW}", "queries": 5}
+    how |= {"store": tmp_path, "resources": Resources("cpu"), "minutes": 0.5}
+    needs = {"bare": 1e-4, "rounded_scores": 1e-4, "hedge": 1.0}  # seconds; hedge alone would need 20 minutes
+    paced(monkeypatch, needs)
+    start = time.monotonic()
+    made = league(MODEL, **how)
+    assert time.monotonic() - start < 60 * how["minutes"] + 15
+    assert [entrant.name for entrant in made.lines] == ["bare", "rounded_scores"]
+    assert all(len(entrant.cells[SCORES][1]) == FEW for entrant in made.lines)
+    assert made.choice is not None
+    assert any("hedge" in said and "21 of the 0.5 minutes" in said for said in made.notes)
+    paced(monkeypatch, {**needs, "hedge": 1e-3})
+    assert [entrant.name for entrant in league(MODEL, **how).lines] == ["bare", "hedge:steps=1", "rounded_scores"]
+
+
+def test_only_as_many_are_postponed_as_must_be_and_never_the_bare_network() -> None:
+    needs = {"bare": 10.0, "cheap": 19.0, "layer": 60.0, "smoothing": 100.0, "hedge": 660.0}
+    assert list(postponed(needs, 849)) == []
+    assert list(postponed(needs, 848)) == ["hedge"]
+    assert list(postponed(needs, 188)) == ["hedge", "smoothing"]
+    assert list(postponed(needs, 0)) == ["hedge", "smoothing", "layer", "cheap"]
 
 
 @pytest.mark.parametrize("how", [{"minutes": 0}, {"samples": range(0)}, {"settings": "strong"}])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,7 +17,9 @@ from antiadv.evaluation import Resources, Store
 from antiadv.evaluation.cell import Cell
 from antiadv.paper.missing_cells import resolve
 from antiadv.reporting.league_entrants import ADAPTIVE, SCORES
+from antiadv.reporting.league_section import league_section
 from antiadv.reporting.league_stored import ATTACKS, TRAFFIC
+from antiadv.reporting.league_table import HIDES
 from tests.engine.probes import RECEIPT, record
 from tools import run_league
 from tools.docs import league
@@ -39,14 +43,21 @@ def written(root: Path, fell: Callable[[Cell], int]) -> None:
         far = 0.5 * cell.threat.ball.eps
         facts = [record(i, attacked=5, distance=far) if i < fell(cell) else record(i) for i in range(N)]
         Store(folder).append(cell, facts, RECEIPT)
+    put_clean(root, plan, cells[0])
+
+
+def put_clean(root: Path, plan: run_league.Plan, cell: Cell) -> None:
+    """Clean traffic of all entrants of this network."""
     seen = {
         name: {"n": N, "right": N, "changed": 0, "error": 0.1, "shift": 0.0, "passes": passes, "time": passes}
         for name in plan.entrants
         for passes in [5.0 if "layer" in name else 1.0]
     }
     known = {name: defences.full_text(text) for name, text in plan.entrants.items()}
-    told = {"compact:trades": {"weights": cells[0].weights, "found": seen, "defences": known}}
-    (folder / TRAFFIC).write_text(json.dumps(told))
+    told = {"compact:trades": {"weights": cell.weights, "images": cell.images, "found": seen, "defences": known}}
+    path = root / "results" / "league" / TRAFFIC
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(told))
 
 
 def test_every_cell_is_asked_for_once_and_the_most_important_come_first() -> None:
@@ -75,7 +86,7 @@ def test_the_page_recommends_and_says_where_the_layer_is_dominated(tmp_path: Pat
 
     written(tmp_path, fell)
     text = league.page(tmp_path)
-    (made,) = league.found(tmp_path / "results" / "league")
+    (made,) = league.found(tmp_path)
     assert made.choice is not None
     assert made.choice.spec == "mirrored_scores:tau=1"
     assert list(made.columns) == [SCORES, ADAPTIVE]
@@ -104,18 +115,55 @@ def test_cells_of_the_gate_are_shown_and_not_run_again(tmp_path: Path) -> None:
     cells, _ = resolve(asks, resources=Resources("cpu"))
     for cell in cells:
         Store(tmp_path / "results" / "gate").append(cell, [record(i) for i in range(N)], RECEIPT)
-    facts = {"n": N, "right": N, "right_bare": N, "changed": 0, "alone": 5.0}
-    rows = {"layer": plan.entrants["layer"], "gate 0.5": plan.entrants["gated layer"]}
-    told = {"weights": cells[0].weights, "defences": {row: defences.full_text(text) for row, text in rows.items()}}
-    path = tmp_path / "results" / "gate" / "traffic.json"
-    path.write_text(json.dumps({"compact:trades": {**told, "found": dict.fromkeys(rows, facts)}}))
-    (made,) = league.found(tmp_path / "results" / "league")
+    put_clean(tmp_path, plan, cells[0])
+    (made,) = league.found(tmp_path)
     assert [line.name for line in made.lines] == ["bare", "layer", "gated layer"]
     assert [line.passes for line in made.lines] == [1, 5, 5]
     text = " ".join(league.page(tmp_path).split())
     assert "these attacks are missing: scores for mirrored scores, small noise" in text
     assert all(run_league.complete(cell, Store(tmp_path / "results" / "gate")) for cell in cells)
     assert not run_league.complete(cells[0], Store(tmp_path / "results" / "league"))
+
+
+def test_page_and_report_show_the_same_league(tmp_path: Path) -> None:
+    written(tmp_path, lambda cell: {defences.BARE: 45}.get(cell.defence, 20) if cell.attack == "square" else 50)
+    folder = tmp_path / "results" / "league"
+    square = {cell.defence: cell for cell in Store(folder).cells() if cell.attack == "square"}
+    (tmp_path / "results" / "gate").mkdir()
+    shutil.move(folder / square[defences.BARE].key, tmp_path / "results" / "gate")
+    shutil.move(folder / square["anti_adversary"].key, tmp_path / "results")
+    page = " ".join(league.page(tmp_path).split())
+    (made,) = league.found(tmp_path)
+    assert made.choice is not None
+    assert made.choice.spec != defences.BARE
+    assert {made.label(line) for line in made.lines[1:]} == {HIDES}
+    for store in (tmp_path / "results", folder):
+        shown = league_section(Store(store))
+        assert all(sentence in page for sentence in shown.sentences)
+        assert shown.sentences == tuple(made.sentences)
+        (table,) = (each.table for each in shown.tables)
+        assert table.lines == made.table.lines
+    foreign = dataclasses.replace(square["anti_adversary"], images="sha256:other")
+    Store(tmp_path / "results").append(foreign, [record(i) for i in range(N + 9)], RECEIPT)
+    assert league.found(tmp_path)[0].table == made.table, "other images take no part"
+
+
+def test_the_readme_says_what_the_layer_gains_against_each_attacker_and_who_is_better(tmp_path: Path) -> None:
+    def fell(cell: Cell) -> int:
+        if cell.attack != "square":
+            return 50
+        return {defences.BARE: 45, "anti_adversary": 30, "mirrored_scores:tau=1": 5}.get(cell.defence, 40)
+
+    written(tmp_path, fell)
+    lines = league.short(tmp_path).splitlines()
+    (scores,) = (line for line in lines if line.startswith("- scores"))
+    (adaptive,) = (line for line in lines if line.startswith("- adaptive"))
+    assert "+25.0" in scores
+    assert "1 of 1" in scores
+    assert "`mirrored scores`" in scores
+    assert "+0.0" in adaptive
+    assert "0 of 1" in adaptive
+    assert len(lines) <= 8
 
 
 @pytest.mark.slow

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from antiadv import defences, models
@@ -10,24 +10,27 @@ from antiadv.evaluation import Store
 from antiadv.evaluation.certify_stored import stored_runs
 from antiadv.reporting.league_card import cards, pictures
 from antiadv.reporting.league_entrants import COLUMNS, ENTRANTS, SCORES
-from antiadv.reporting.league_stored import TRAFFIC, Facts, cell_of, leagues, read_traffic, sizes
-from antiadv.reporting.league_table import League
+from antiadv.reporting.league_stored import cell_of, leagues, sizes
+from antiadv.reporting.league_table import League, Place
 from antiadv.reporting.measures import Share
 from antiadv.reporting.render.markdown import table_as_markdown
 from antiadv.reporting.wording import count, join
 from tools.docs.markdown import render, table, wrap
-from tools.run_gate import read_traffic as gate_traffic
-from tools.run_league import SAMPLES, Plan, plans
+from tools.run_league import SAMPLES, plans
 
 NOTHING = "**Nothing is stored yet.** Run the command at the end of this page, then `make docs`."
 LAYERS = ("layer", "gated layer")
 RADII = 0.0, 0.1, 0.25, 0.5, 0.75
 FRONT, SURELY, PERHAPS = "on the front", "surely dominated", "dominated, but within the error,"
+BEATEN = (
+    "*Beaten*: a defence that needs no more passes, and loses at most one point of clean accuracy, is surely more "
+    "robust."
+)
 FILES = "docs/league"  # of the figures and the cards
 
 
 def page(root: Path) -> str:
-    made = found(root / "results" / "league")
+    made = found(root)
     return render(
         "league",
         deploy="\n\n".join(wrap(" ".join(each.sentences)) for each in made) or NOTHING,
@@ -43,7 +46,7 @@ def page(root: Path) -> str:
 def files(root: Path) -> dict[str, str]:
     """The figures, and a card for each line."""
     texts: dict[str, str] = {}
-    for made in found(root / "results" / "league"):
+    for made in found(root):
         cell = cell_of(made)
         texts |= drawn(made) | cards(made, cell.data, str(cell.threat.ball))
     return {f"{FILES}/{name}": text for name, text in texts.items()}
@@ -54,66 +57,38 @@ def drawn(made: League) -> dict[str, str]:
     return dict(list(pictures(made).items())[:1]) if SCORES in made.columns else {}
 
 
-def found(folder: Path) -> list[League]:
+def found(root: Path) -> list[League]:
     """A league for each network whose weights are those of its card."""
     weights = {models.canonical(card.spec): card.weights for card in models.cards()}
-    gate = folder.with_name("gate")
-    others = [Store(each) for each in (gate, folder.parent) if each.is_dir()]
-    made = leagues(
-        Store(folder), *others, traffic=traffic(read_traffic(folder / TRAFFIC), gate_traffic(gate / TRAFFIC))
-    )
-    return [each for each in made if cell_of(each).weights == weights.get(each.network)]
-
-
-def traffic(own: Mapping[str, Facts], gate: Mapping[str, Facts]) -> dict[str, Facts]:
-    """The clean traffic of both, by network. What the league measured counts before what the gate's runs did."""
-    both: dict[str, Facts] = {}
-    for plan in plans():
-        name = plan.network.name
-        mine, other = own.get(name, {}), _entrants(plan, gate.get(name, {}))
-        if not mine and not other:
-            continue
-        both[name] = {
-            "weights": mine.get("weights") or gate[name]["weights"],
-            "settings": plan.kind,
-            "found": {**other, **mine.get("found", {})},
-            "refused": mine.get("refused", {}),
-            "defences": {entrant: defences.full_text(text) for entrant, text in plan.entrants.items()},
-        }
-    return both
-
-
-def _entrants(plan: Plan, facts: Facts) -> dict[str, Facts]:
-    """What the runs of docs/gate.md measured of the bare network, the layer and the gated layer."""
-    found = {}
-    texts = {defences.full_text(text.partition("@")[0]): row for row, text in facts.get("defences", {}).items()}
-    for entrant, text in plan.entrants.items():
-        seen = facts["found"].get(texts.get(defences.full_text(text), "")) if facts else None
-        if seen is not None:
-            found[entrant] = _traffic(seen["n"], seen["right"], seen["changed"], seen["alone"])
-            found["bare"] = {**_traffic(seen["n"], seen["right_bare"], 0, 1.0), "time": 1.0, "shift": 0.0}
-    return found
-
-
-def _traffic(n: int, right: int, changed: int, passes: float) -> Facts:
-    return {"n": n, "right": right, "changed": changed, "passes": passes, "error": None, "shift": None, "time": None}
+    return [made for made in leagues(Store(root / "results")) if cell_of(made).weights == weights.get(made.network)]
 
 
 def answer(made: Sequence[League]) -> str:
     """The first sentence: whether a defence that is no dearer than the layer does better against score attacks."""
-    parts = [said for name in LAYERS if (said := _beaten(made, name))]
-    return wrap(f"**In short.** Against attackers who compare scores, {'; and '.join(parts)}.") if parts else ""
+    parts = []
+    for name in LAYERS:
+        if places := _met(made, name, SCORES):
+            parts.append(f"the {name} is beaten on {_beaten(places)}")
+    return wrap(f"**In short.** Against attackers who compare scores, {join(parts)}. {BEATEN}") if parts else ""
 
 
-def _beaten(made: Sequence[League], name: str) -> str:
-    """On how many networks a defence that is no dearer does better, and which. Empty where none was attacked."""
-    met = [(each, line) for each in made for line in each.lines if line.name == name and SCORES in line.cells]
-    places = [(each, place) for each, line in met if (place := each.place(line)) is not None]
-    beaten = [f"`{p.rival}` on `{each.network}`" for each, p in places if not p.on_front and p.settled]
-    if not places:
-        return ""
-    where = f"{len(beaten)} of {count(len(places), 'network')}{f': {join(beaten)}' if beaten else ''}"
-    return f"a defence that costs no more passes than the {name} leaves surely more images standing on {where}"
+def _met(made: Sequence[League], name: str, column: str) -> list[tuple[str, Place]]:
+    """Where an entrant lies against one attacker, by network."""
+    met = [(each, line) for each in made for line in each.lines if line.name == name]
+    return [(each.network, place) for each, line in met if (place := each.place(line, column)) is not None]
+
+
+def _beaten(places: Sequence[tuple[str, Place]], where: bool = True) -> str:
+    """On how many networks a rival is surely better, and which; without `where` the networks are not named."""
+    by: dict[str, list[str]] = {}
+    for network, place in places:
+        if place.settled and not place.on_front:
+            flat = " (its gradient is zero)" if place.flat else ""
+            by.setdefault(f"`{place.rival}`{flat}", []).append(f"`{network}`")
+    met = f"{sum(map(len, by.values()))} of {count(len(places), 'network')}"
+    if by and where:
+        return f"{met} ({'; '.join(f'{rival} on {join(networks)}' for rival, networks in by.items())})"
+    return f"{met}, by {join(list(by))}" if by else met
 
 
 def few(made: Sequence[League]) -> str:
@@ -151,29 +126,35 @@ def _images(made: League) -> str:
 
 
 def short(root: Path) -> str:
-    """A paragraph for README.md: what the layer gains against score attacks, gated or not, and who is stronger."""
-    made = [each for each in found(root / "results" / "league") if SCORES in each.bare.cells]
-    parts = [part for name in LAYERS if (part := _gains(made, name))]
-    attack = join(sorted({each.columns[SCORES] for each in made}))
-    about = f"**Against attackers who compare scores** ({attack}), {'; '.join(parts)}. " if parts else ""
-    beaten = f"But {said}. " if (said := _beaten(made, LAYERS[0])) else ""
-    return f"{wrap(f'{about}{beaten}[The league](docs/league.md) says which defence to deploy.')}\n"
+    """A part for README.md: what the layer gains against each attacker, gated or not, and where another is stronger."""
+    made = found(root)
+    told = [said for column in COLUMNS if (said := _worth(made, column))]
+    about = (
+        "**Against each attacker** the layer gains so many points on the networks of the league; the gated layer those "
+        f"in brackets. {BEATEN} "
+    )
+    last = "[The league](docs/league.md) says which defence to deploy."
+    lines = [wrap((about if told else "") + last), *([""] if told else []), *(wrap(t, "  ") for t in told), ""]
+    return "\n".join(lines)
 
 
-def _gains(made: Sequence[League], name: str) -> str:
-    """The range of gains and passes of an entrant. Empty without an attacked one."""
-    runs = [(each.gain(line, SCORES), line.passes) for each in made for line in each.lines if line.name == name]
-    measured = [(gain.value, passes) for gain, passes in runs if gain is not None and passes is not None]
-    if not measured:
-        return ""
-    gained = _range([f"{100 * value:.1f}" for value, _ in sorted(measured)])
-    passes = _range([f"{value:.3g}" for value in sorted(passes for _, passes in measured)])
-    return f"the {name} gains {gained} points on {count(len(measured), 'network')}, for {passes} passes per prediction"
+def _worth(made: Sequence[League], column: str) -> str:
+    """What the layer and the gated layer gain against one attacker. Empty if the layer did not meet it."""
+    layer, gated = (_gains(made, name, column) for name in LAYERS)
+    behind = f" ({gated})" if gated else ""
+    beaten = _beaten(_met(made, LAYERS[0], column), where=False)
+    return f"- {column}: {layer}{behind}; beaten on {beaten}" if layer else ""
+
+
+def _gains(made: Sequence[League], name: str, column: str) -> str:
+    """The range of gains of an entrant. Empty if it was not attacked."""
+    runs = [each.gain(line, column) for each in made for line in each.lines if line.name == name]
+    return _range([f"{100 * gain:+.1f}" for gain in sorted(run.value for run in runs if run is not None)])
 
 
 def _range(numbers: Sequence[str]) -> str:
-    """The first and the last one."""
-    return numbers[0] if numbers[0] == numbers[-1] else f"{numbers[0]} to {numbers[-1]}"
+    """The first and the last one; nothing if there are none."""
+    return " to ".join(dict.fromkeys([*numbers[:1], *numbers[-1:]]))
 
 
 def section(made: League) -> str:
@@ -204,10 +185,9 @@ def _places(made: Sequence[League]) -> list[dict[str, str]]:
     rows = []
     for each in made:
         for column, words in each.columns.items():
-            rivals = [line for line in each.lines if column in line.cells]
-            found = {line.name: place for line in rivals if (place := each.place(line, column)) is not None}
+            found = {line.name: place for line in each.lines if (place := each.place(line, column)) is not None}
             if set(LAYERS) & set(found):
-                row = {"network": f"`{each.network}`", "attacker": words, "entrants": str(len(rivals))}
+                row = {"network": f"`{each.network}`", "attacker": words, "entrants": str(len(found))}
                 rows.append(row | {name: str(found.get(name, "–")) for name in LAYERS})
     return rows
 

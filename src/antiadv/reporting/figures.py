@@ -68,6 +68,17 @@ class Series:
 
 
 @dataclass(frozen=True)
+class Word:
+    """A name to the right of (`beside`, `height`), with a thin line to its point (x, y) if that is elsewhere."""
+
+    x: float
+    y: float
+    text: str
+    beside: float
+    height: float
+
+
+@dataclass(frozen=True)
 class Panel:
     """`names` make it sideways: y counts them from the top. `ticks` are places on x, 1 apart, and their names."""
 
@@ -79,7 +90,7 @@ class Panel:
     log: bool = False
     ticks: tuple[tuple[float, str], ...] = ()
     zero: float | None = None  # a thin line at this value, where nothing is gained
-    words: tuple[tuple[float, float, str], ...] = ()  # to the right of these places
+    words: tuple[Word, ...] = ()  # names of points
 
     @property
     def about(self) -> str:
@@ -138,7 +149,7 @@ def _without_codes(panel: Panel) -> Panel:
 
     series = tuple(replace(s, label=named(s.label)) for s in panel.series)
     ticks = tuple((x, named(text)) for x, text in panel.ticks)
-    words = tuple((x, y, named(text)) for x, y, text in panel.words)
+    words = tuple(replace(word, text=named(word.text)) for word in panel.words)
     names = tuple(map(named, panel.names))
     return replace(panel, title=named(panel.title), series=series, names=names, ticks=ticks, words=words)
 
@@ -203,10 +214,10 @@ def _dress(axes: Axes, panel: Panel) -> None:
     axes.set_ylabel(panel.y_label)
     if panel.log:
         axes.set_xscale("log")
-        if panel.names:
+        if panel.names or panel.words:
             from matplotlib.ticker import LogLocator
 
-            axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))  # ratios are seldom powers of ten
+            axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))  # few values are powers of ten
         axes.minorticks_off()
         axes.xaxis.set_major_formatter(lambda x, _: f"{x:,g}")
     if panel.ticks:
@@ -214,8 +225,7 @@ def _dress(axes: Axes, panel: Panel) -> None:
         axes.set_xlim(panel.ticks[0][0] - 0.3, panel.ticks[-1][0] + 0.3)
         if any(len(text) > 4 for _, text in panel.ticks):
             axes.tick_params(axis="x", rotation=45)
-    for x, y, text in panel.words:
-        axes.annotate(text, (x, y), (6, 0), textcoords="offset points", fontsize=7, va="center", color=INK)
+    _name(axes, panel)
     axes.grid(axis="both" if not panel.names else "x", color=INK, alpha=0.15, linewidth=0.6)
     if panel.zero is not None:
         (axes.axvline if panel.names else axes.axhline)(panel.zero, color=INK, alpha=0.6, linewidth=0.9)
@@ -226,7 +236,44 @@ def _dress(axes: Axes, panel: Panel) -> None:
         for y, name in enumerate(panel.names):
             axes.text(0, y - 0.32, name, transform=axes.get_yaxis_transform(), fontsize=8, va="center")
     else:
-        axes.set_ylim(0, 1.08 * max(v for s in panel.series for v in (*s.y, *s.high)) or 1)
+        axes.set_ylim(0, ceiling(panel.series))
+
+
+def ceiling(series: Iterable[Series]) -> float:
+    """The upper end of the vertical axis."""
+    return 1.08 * max(v for s in series for v in (*s.y, *s.high)) or 1
+
+
+def _name(axes: Axes, panel: Panel) -> None:
+    """Write the names of points, and make room for them to the right of the last point."""
+    from matplotlib.transforms import offset_copy
+
+    beside = offset_copy(axes.transData, axes.get_figure(root=True), x=11, units="points")
+    line = {
+        "arrowstyle": "-",
+        "color": INK,
+        "alpha": 0.45,
+        "linewidth": 0.6,
+        "shrinkA": 0,
+        "shrinkB": 4,
+        "relpos": (0, 0.5),
+    }
+    for w in panel.words:
+        axes.annotate(
+            w.text,
+            (w.x, w.y),
+            (w.beside, w.height),
+            textcoords=beside,
+            fontsize=7,
+            va="center",
+            color=INK,
+            arrowprops=line,
+        )
+    if panel.words:
+        places = [x for s in panel.series for x in s.x]
+        low, high = min(places), max(places)
+        span = high / low if high > low else 2.0
+        axes.set_xlim(low * span**-0.08, high * span**0.42)
 
 
 def _inlined(drawn: str, panel: Panel, name: str) -> str:

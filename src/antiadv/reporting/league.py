@@ -3,21 +3,22 @@
     league("mine:make", "arrays:mine.npz", store, minutes=30)   →  League: table, Pareto front, recommendation
     collect(network, entrants, columns, cells, store, traffic)   →  League, from what is stored; nothing is run
 
-Clean traffic is measured first. Then samples are taken in rounds, as in a trial (`rounds.py`): each round runs all
-columns for all entrants, the cheap columns first, so that every number rests on the same samples. If the time is over
-within a round, the rest of its columns is left for the next call; the column of score attacks is always run. Every
-number of an attack is an ordinary cell in the store, so the same call continues where it stopped.
+First every entrant answers a few images. If the score attack on all of them, on the images that a recommendation
+needs, would take longer than the minutes, the dearest are postponed, until the others fit; the result names them.
+Then clean traffic is measured. Then samples are taken in rounds, as in a trial (`rounds.py`): first the score attack
+on the images that a recommendation needs, then all columns, the cheap ones first, so that every number rests on the
+same samples. If the time is over within a round, the rest is left for the next call; the first round of score attacks
+is always run. Every number of an attack is an ordinary cell in the store, so the same call continues where it stopped.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-
-from torch import nn
+from typing import TypeVar
 
 from antiadv import defences, models
 from antiadv.core.ball import Ball, Linf
@@ -28,16 +29,20 @@ from antiadv.evaluation import Cell, Resources, Store, evaluate, make_cell
 from antiadv.evaluation.cell import parse_samples
 from antiadv.evaluation.progress import Progress
 from antiadv.reporting.league_entrants import KINDS, QUERIES, SCORES, columns, entrants, kind_of, named
-from antiadv.reporting.league_stored import TRAFFIC, put_traffic
-from antiadv.reporting.league_table import League, Line, described
-from antiadv.reporting.league_traffic import Traffic, measure
+from antiadv.reporting.league_stored import TRAFFIC, certified, folders, on_the_same_samples, put_traffic
+from antiadv.reporting.league_table import FEW, League, Line, described
+from antiadv.reporting.league_traffic import Traffic, measure, pace
 from antiadv.reporting.rounds import check_minutes, rounds
 
 SAMPLES = 500  # by default at most so many; as many of them as fit into the minutes
+BARE = "bare"
 CLEAN = 256  # images of the clean traffic
+PACED = 32  # images for the first guess of what an entrant costs
+ANSWERS = 4 * CLEAN  # images that an entrant answers while its clean traffic is measured, about
 
 Cells = Mapping[tuple[str, str], Cell]  # by entrant and column
 Columns = Mapping[str, tuple[str, Threat]]
+T = TypeVar("T")
 
 
 def league(
@@ -80,16 +85,21 @@ def league(
     x, y = dataset.images(clean).to(resources.device), dataset.labels(clean).to(resources.device)
     kind, specs = _specs(settings, only, partial(kind_of, net, x))
     under = columns(Linf(8 / 255) if ball is None else ball, queries)
-    traffic, left_out = _traffic(
-        net, specs, lambda text: measure(net, resources.defended(model, text), x, y, clean, seed)
-    )
-    specs = {name: text for name, text in specs.items() if name in traffic}
     make = partial(
         make_cell, model=model, data=data, samples=asked, seed=seed, precision=precision, resources=resources
     )
-    cells = make_cells(make, specs, under)
+    left_out: dict[str, str] = {}
+    nets = _accepted(specs, lambda name: resources.defended(model, specs[name]), left_out)
+    paces = _accepted(nets, lambda name: pace(nets[name], x[:PACED]), left_out)
+    cells = make_cells(make, {name: specs[name] for name in paces}, under)
+    late = postponed(_needs(paces, cells, asked[:FEW], facts, queries), end - time.monotonic())
+    left_out |= {name: _why(need, minutes) for name, need in late.items()}
+    on_time = [name for name in paces if name not in late]
+    traffic = _accepted(on_time, lambda name: measure(net, nets[name], x, y, clean, seed), left_out)
+    specs = {name: specs[name] for name in traffic}
+    cells = {key: cell for key, cell in cells.items() if key[0] in specs}
     _run(cells, asked, end - time.monotonic(), facts, resources, batch, progress)
-    made = collect(models.label(model), specs, under, cells, facts, traffic)
+    made = collect(models.label(model), specs, under, cells, facts, traffic, resources.weights(model))
     put_traffic(
         facts.root / TRAFFIC,
         models.canonical(model),
@@ -126,20 +136,49 @@ def _specs(settings: str, only: Sequence[str], kind: Callable[[], str]) -> tuple
     raise BadInput(f"settings are {AUTO}, {' or '.join(KINDS)}; found {settings!r}. Use {AUTO}.")
 
 
-def _traffic(
-    net: nn.Module, specs: Mapping[str, str], measured: Callable[[str], Traffic]
-) -> tuple[dict[str, Traffic], dict[str, str]]:
-    """Clean traffic of every entrant that this network accepts, and why the others are left out."""
-    seen: dict[str, Traffic] = {}
-    refused: dict[str, str] = {}
-    for name, text in specs.items():
+def _accepted(names: Iterable[str], found: Callable[[str], T], left_out: dict[str, str]) -> dict[str, T]:
+    """What is found for each entrant that this network accepts; why the others are not goes into `left_out`."""
+    made: dict[str, T] = {}
+    for name in names:
         try:
-            seen[name] = measured(text)
+            made[name] = found(name)
         except AntiadvError as error:
-            if not seen:  # the bare network itself
+            if name == BARE:
                 raise
-            refused[name] = str(error)
-    return seen, refused
+            left_out[name] = str(error)
+    return made
+
+
+def _needs(paces: Mapping[str, float], cells: Cells, few: range, store: Store, queries: int) -> dict[str, float]:
+    """The seconds that each entrant takes for its clean traffic and for these samples of the score attack, at most."""
+
+    def answers(name: str) -> int:
+        cell = cells.get((name, SCORES))
+        return ANSWERS + (0 if cell is None else len(set(few) - store.done(cell)) * queries)
+
+    return {name: pace * answers(name) for name, pace in paces.items()}
+
+
+def postponed(needs: Mapping[str, float], seconds: float) -> dict[str, float]:
+    """The dearest, until the others fit into the seconds; never the bare network.
+
+    >>> postponed({"bare": 10.0, "cheap": 11.0, "layer": 50.0, "hedge": 660.0}, 100)
+    {'hedge': 660.0}
+    >>> postponed({"bare": 10.0, "cheap": 11.0, "layer": 50.0, "hedge": 660.0}, 1)
+    {'hedge': 660.0, 'layer': 50.0, 'cheap': 11.0}
+    """
+    late: dict[str, float] = {}
+    for name, need in sorted(needs.items(), key=lambda pair: -pair[1]):
+        if sum(needs.values()) - sum(late.values()) > seconds and name != BARE:
+            late[name] = need
+    return late
+
+
+def _why(need: float, minutes: float) -> str:
+    return (
+        f"it is postponed, because {FEW} images of the score attack could take it {need / 60:.2g} of the {minutes:g} "
+        "minutes, and all entrants together would need more than there are. Run again with more --minutes."
+    )
 
 
 def make_cells(make: Callable[..., Cell], specs: Mapping[str, str], under: Columns) -> dict[tuple[str, str], Cell]:
@@ -160,21 +199,29 @@ def _run(
     batch: int | None,
     progress: Callable[[Progress], None] | None,
 ) -> None:
-    """Run the samples that are not stored in all columns, in rounds while there is time."""
-    done = set.intersection(*(store.done(cell) for cell in cells.values()))
-    stored = next((n for n, i in enumerate(asked) if i not in done), len(asked))
-
+    """Run the samples that are not stored, in rounds while there is time: first what a recommendation needs."""
     end = time.monotonic() + seconds
+    first = {key: cell for key, cell in cells.items() if key[1] == SCORES}
 
-    def run(ids: Sequence[int]) -> None:
+    def run(some: Cells, ids: Sequence[int]) -> None:
         part = range(ids[0], ids[-1] + 1) if ids else range(0)
-        for (_, column), cell in cells.items():
+        for (_, column), cell in some.items():
             if column == SCORES or time.monotonic() < end:
-                some = dataclasses.replace(cell, samples=part)
-                evaluate([some], store, shard=max(1, len(ids)), batch=batch, resources=resources, progress=progress)
+                few = dataclasses.replace(cell, samples=part)
+                evaluate([few], store, shard=max(1, len(ids)), batch=batch, resources=resources, progress=progress)
 
-    run(asked[:stored])  # attacks nothing: it checks that the network still predicts as it did when these were stored
-    rounds(asked[stored:], max(seconds, 1.0), run)
+    begun, needed = _stored(cells, asked, store), asked[:FEW]
+    run(cells, asked[:begun])  # attacks nothing: it checks that the network still predicts as when these were stored
+    if first:
+        rounds(needed[_stored(first, needed, store) :], max(seconds, 1.0), partial(run, first))
+    if (left := end - time.monotonic()) > 0:
+        rounds(asked[begun:], left, partial(run, cells))
+
+
+def _stored(cells: Cells, asked: range, store: Store) -> int:
+    """How many of the samples, from the first on, all of these cells have."""
+    done = set.intersection(*(store.done(cell) for cell in cells.values()))
+    return next((n for n, i in enumerate(asked) if i not in done), len(asked))
 
 
 def collect(
@@ -184,12 +231,14 @@ def collect(
     cells: Cells,
     store: Store,
     traffic: Mapping[str, Traffic],
+    weights: str = "",
 ) -> League:
     """The league of what is stored. Cells without records are left out."""
     read = {key: (cell, records) for key, cell in cells.items() if (records := store.read(cell))}
 
     def line(name: str, text: str) -> Line:
-        return Line(name, text, traffic.get(name), {c: read[name, c] for c in under if (name, c) in read})
+        cells = {c: read[name, c] for c in under if (name, c) in read}
+        return Line(name, text, traffic.get(name), cells, certified(folders(store.root), weights, text))
 
     words = {c: described(attack, threat) for c, (attack, threat) in under.items()}
-    return League(network, tuple(line(*item) for item in specs.items()), words)
+    return League(network, tuple(on_the_same_samples([line(*item) for item in specs.items()], list(under))), words)

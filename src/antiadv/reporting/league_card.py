@@ -35,7 +35,7 @@ def card(league: League, line: Line, data: str, eps: str) -> dict[str, str]:
         "venue": f"antiadv {__version__}",
         "architecture": league.network.partition(":")[0],
         "eps": eps,
-        "clean_acc": "" if seen is None else f"{100 * seen.accuracy.value:.2f}",
+        "clean_acc": "" if line.clean is None else f"{100 * line.clean.value:.2f}",
         "autoattack_acc": "" if left is None else f"{100 * left.value:.2f}",
         "footnote": _footnote(league, line),
         "unreliable": str(league.label(line) == HIDES).lower(),
@@ -44,7 +44,9 @@ def card(league: League, line: Line, data: str, eps: str) -> dict[str, str]:
 
 
 def _footnote(league: League, line: Line) -> str:
-    told = [f"autoattack_acc is under {league.columns[ADAPTIVE]}"] if line.robust(ADAPTIVE) else []
+    told = ["autoattack_acc is empty: the attack that knows the defence was not run"]
+    if line.robust(ADAPTIVE) is not None:
+        told = [f"autoattack_acc is under {league.columns[ADAPTIVE]}"]
     gain, label = league.gain(line, SCORES), league.label(line)
     if gain is not None:
         told.append(f"gain under {league.columns[SCORES]}: {gain.points} points")

@@ -1,12 +1,15 @@
 """The table of a league, the Pareto front, and what to deploy. A pure function of records and clean traffic.
 
+    clean      right in more than half of the judge's draws, on the attacked samples, before the attack
     gain       robust accuracy minus the bare network's under the same attack, on the same samples (Newcombe, 95 %)
-    front      an entrant is dominated if another costs no more passes and is more robust, or is as robust and cheaper
+    front      of the entrants that lose at most a point of clean accuracy. One is dominated if another costs no more
+               passes and is more robust, or is as robust and cheaper
     hides only a gain under some attack is settled, and none is under the attack that knows the defence
     to deploy  of the entrants that lose at most a point of clean accuracy, and whose gain against scores is settled:
                the cheapest of those that are not surely weaker than the strongest; then the least shift of scores
 
-A difference is settled if its interval does not hold 0.
+A difference is settled if its interval does not hold 0. The rival that dominates is the best of several, so there the
+p-value (McNemar), times the number of rivals compared (Bonferroni), must be below 5 % as well.
 """
 
 from __future__ import annotations
@@ -20,12 +23,14 @@ from antiadv import defences
 from antiadv.core.errors import BadInput
 from antiadv.core.threat import Threat
 from antiadv.evaluation.cell import Cell, Record
-from antiadv.reporting.league_entrants import ADAPTIVE, SCORES
+from antiadv.reporting.league_entrants import ADAPTIVE, COLUMNS, GRADIENTS, SCORES
 from antiadv.reporting.league_traffic import Traffic
 from antiadv.reporting.measures import (
+    CHANCE,
     Difference,
     Median,
     Share,
+    clean_accuracy,
     paired,
     paired_by,
     queries_to_fall,
@@ -36,24 +41,48 @@ from antiadv.reporting.table import Table, text_table
 from antiadv.reporting.wording import NOTHING
 
 FEW = 50  # attacked samples, below which nothing is recommended
-LOSS = 0.01  # of clean accuracy, at most, for an entrant to be recommended
-HIDES, KEEPS, NONE = "hides only", "keeps a gain", "no gain"
+LOSS = 0.01  # of clean accuracy, at most, for an entrant to be recommended, and to dominate another
+HIDES, KEEPS, NONE = "hides only", "not undone yet", "no gain"
+FLAT = ("rounded_scores", "jpeg", "bit_depth")  # they round, so their gradient is zero and APGD finds nothing to follow
+REMEMBERS = "stateful"
 
 Read = tuple[Cell, Sequence[Record]]
 
 
 @dataclass(frozen=True)
+class Proof:
+    """The share of images whose class no attack within this L2 radius can change (docs/certify.md)."""
+
+    radius: float
+    share: Share
+
+    def __str__(self) -> str:
+        return f"{self.share} at L2 {self.radius:g}"
+
+
+@dataclass(frozen=True)
 class Line:
-    """One entrant: its clean traffic, and the records of each column."""
+    """One entrant: its clean traffic, the records of each column, and what is proven."""
 
     name: str
     spec: str
     traffic: Traffic | None
     cells: Mapping[str, Read] = field(repr=False)
+    certified: Proof | None = None
+
+    @property
+    def kind(self) -> str:
+        """The name of the defence."""
+        return self.spec.partition(":")[0]
 
     @property
     def passes(self) -> float | None:
         return None if self.traffic is None else round(self.traffic.passes, 2)
+
+    @property
+    def clean(self) -> Share | None:
+        """Clean accuracy as the judge sees it, on the samples of the first column."""
+        return next((clean_accuracy(records) for _, records in self.cells.values()), None)
 
     def robust(self, column: str) -> Share | None:
         if column not in self.cells:
@@ -77,11 +106,12 @@ class Place:
     settled: bool
     rival: str = ""
     difference: Difference | None = None
+    flat: bool = False  # the rival stands only because its gradient is zero
 
     def __str__(self) -> str:
         if self.difference is None:
             return "on the front"
-        said = f"`{self.rival}` {self.difference.points}"
+        said = f"`{self.rival}` {self.difference.points}{', whose gradient is zero' if self.flat else ''}"
         if self.on_front:
             return f"on the front, not settled: {said}"
         return f"dominated by {said}" if self.settled else f"dominated, not settled: {said}"
@@ -121,10 +151,13 @@ class League:
         return None if line is self.bare else self.difference(self.bare, line, column)
 
     def clean_loss(self, line: Line) -> Difference | None:
-        """Clean accuracy minus the bare network's, on the attacked samples."""
-        if SCORES not in line.cells or SCORES not in self.bare.cells:
-            return None
-        return paired_by(self.bare.cells[SCORES][1], line.cells[SCORES][1], right)
+        """Clean accuracy minus the bare network's, on the attacked samples of the first column that both have."""
+        column = next((c for c in self.columns if self.difference(self.bare, line, c) is not None), None)
+        return None if column is None else paired_by(self.bare.cells[column][1], line.cells[column][1], right)
+
+    def fair(self, line: Line) -> bool:
+        """Whether it loses at most a point of clean accuracy, so that it may be recommended or dominate another."""
+        return _value(self.clean_loss(line)) >= -LOSS
 
     def label(self, line: Line) -> str:
         """Empty for the bare network, and while the attack that knows the defence is not stored."""
@@ -137,19 +170,20 @@ class League:
         return HIDES if any(d is not None and d.low > 0 for d in others) else NONE
 
     def place(self, line: Line, column: str = SCORES) -> Place | None:
-        """Compare a line with all that cost no more; None if its cost or its accuracy is not known."""
-        if line.passes is None or column not in line.cells:
+        """Compare a line with all that cost no more; None if cost or accuracy is not known, or it is not `fair`."""
+        if line.passes is None or column not in line.cells or not self.fair(line):
             return None
         found = [
             (other, d)
             for other in self.lines
             if other is not line and other.passes is not None and other.passes <= line.passes
-            if (d := self.difference(line, other, column)) is not None
+            if (d := self.difference(line, other, column)) is not None and self.fair(other)
         ]
         better = [(o, d) for o, d in found if d.value > 0 or (d.value == 0 and o.passes != line.passes)]
         if better:
             rival, most = max(better, key=lambda pair: pair[1].value)
-            return Place(False, most.low > 0, rival.name, most)
+            surely = most.low > 0 and most.p * len(found) < CHANCE
+            return Place(False, surely, rival.name, most, column == GRADIENTS and rival.kind in FLAT)
         close = [(o, d) for o, d in found if d.high >= 0]
         if close:
             rival, most = max(close, key=lambda pair: pair[1].high)
@@ -166,7 +200,7 @@ class League:
     @property
     def choice(self) -> Line | None:
         """The entrant to deploy: the bare network if no other gains anything; None while nothing can be said."""
-        if SCORES not in self.bare.cells or len(self.bare.cells[SCORES][1]) < FEW:
+        if self._compared < FEW:
             return None
         able = [line for line in self.lines if self._able(line)]
         if not able:
@@ -175,9 +209,16 @@ class League:
         equal = [line for line in able if line is strongest or self._keeps_up(strongest, line)]
         return min(equal, key=lambda line: (line.passes, (line.traffic.shift or 0.0) if line.traffic else 0.0))
 
+    @property
+    def _compared(self) -> int:
+        """The samples of the score attack on the bare network that the entrant with the most of them shares."""
+        gains = (self.gain(line, SCORES) for line in self.lines)
+        return max((gain.n for gain in gains if gain is not None), default=0)
+
     def _able(self, line: Line) -> bool:
-        gain, loss = self.gain(line, SCORES), self.clean_loss(line)
-        return line.traffic is not None and gain is not None and gain.low > 0 and _value(loss) >= -LOSS
+        gain = self.gain(line, SCORES)
+        settled = gain is not None and gain.n >= FEW and gain.low > 0
+        return line.traffic is not None and settled and self.fair(line)
 
     def _keeps_up(self, strongest: Line, line: Line) -> bool:
         d = self.difference(strongest, line, SCORES)
@@ -188,10 +229,9 @@ class League:
         """What to deploy, what it costs, and what is left when the attacker knows."""
         chosen, attack = self.choice, self.columns.get(SCORES, "")
         if chosen is None:
-            n = len(self.bare.cells[SCORES][1]) if SCORES in self.bare.cells else 0
             return [
-                f"On {self.network} nothing is recommended yet: {attack or 'the score attack'} had {n} images, and a "
-                f"comparison needs {FEW} or more. Run the same command again: it adds images."
+                f"On {self.network} nothing is recommended yet: {attack or 'the score attack'} had {self._compared} "
+                f"images, and a comparison needs {FEW} or more. Run again, with more minutes if defences were left out."
             ]
         if chosen is self.bare:
             said = f"On {self.network} deploy the bare network: no entrant has a settled gain against {attack}"
@@ -206,6 +246,7 @@ class League:
         slower = "no more time" if (seen.time or 1) < 1.05 else f"{seen.time:.1f} times the time"
         cost = f"{seen.passes:.2g} {'pass' if seen.passes == 1 else 'passes'} per clean image"
         cost += "" if seen.time is None else f" and {slower}"
+        cost += "" if seen.alone_ms is None else f" ({seen.alone_ms:.2g} ms for an image that comes alone)"
         return (
             f"On `{self.network}` deploy `{chosen.spec}`: under {attack} {100 * robust.value:.1f} % of the images "
             f"stand instead of {100 * bare.value:.1f} % ({gain.points}). It costs {cost}. Clean accuracy changes by "
@@ -217,7 +258,7 @@ class League:
         if left is None or bare is None or gain is None:
             return "The attack that knows the defence was not run."
         said = f"leaves {100 * left.value:.1f} %, and {100 * bare.value:.1f} % of the bare network ({gain.points})"
-        verdict = "the defence only hides" if gain.low <= 0 else "some of the gain stays"
+        verdict = "the defence only hides" if gain.low <= 0 else "it did not undo all of the gain"
         return f"An attacker who knows the defence {said}: {verdict}."
 
     def _holders(self) -> str:
@@ -227,34 +268,43 @@ class League:
         kept = [f"`{name}` {d.points}" for name, d in gains if d.low > 0]
         if not kept:
             return "No entrant has a settled gain against an attacker who knows it."
-        held = f"Against an attacker who knows the defence, a settled gain is left to: {'; '.join(kept)}."
-        return f"{held} That attack was short; a longer one may take the gain."
+        return f"Not undone yet by an attacker who knows the defence: {'; '.join(kept)}. {self._short}"
+
+    @property
+    def _short(self) -> str:
+        """How little was tried, so that nobody reads a gain as a proof."""
+        attack = self.columns.get(ADAPTIVE, "")
+        said = f"That attack was short ({attack}). " if attack == COLUMNS[ADAPTIVE] else ""
+        return f"{said}A longer one may take the gain: this is no proof."
 
     # ---------------------------------------------------------------- as a table
 
     @property
     def table(self) -> Table:
-        head = ["defence", "clean %", "calibration error", "shift", "passes", "time", *self.columns]
-        head += ["queries", "front", "label"]
+        head = ["defence", "clean %", "calibration error", "shift", "passes", "time", "ms alone", *self.columns]
+        head += ["queries", "certified", "front", "label"]
         return text_table(head, [self._texts(line) for line in self.lines])
 
     def _texts(self, line: Line) -> list[str]:
         seen, place, median = line.traffic, self.place(line), line.queries()
         costs = [NOTHING] * 5
         if seen is not None:
+            timeless = line.kind == REMEMBERS and seen.alone_ms is None  # as it was timed before its memory was
             costs = [
-                str(seen.accuracy),
                 NOTHING if seen.error is None else f"{seen.error:.3f}",
                 NOTHING if seen.shift is None else f"{seen.shift:.3f}",
                 f"{line.passes:g}",
-                NOTHING if seen.time is None else f"{seen.time:.2g}",
+                NOTHING if seen.time is None else f"{seen.time:.2g}{' without its memory' if timeless else ''}",
+                NOTHING if seen.alone_ms is None else f"{seen.alone_ms:.2g}",
             ]
         return [
             line.name,
+            NOTHING if line.clean is None else str(line.clean),
             *costs,
             *(self.result(line, column) for column in self.columns),
             NOTHING if median is None else str(median),
-            "" if place is None else "yes" if place.on_front else "no",
+            NOTHING if line.certified is None else str(line.certified),
+            NOTHING if place is None else "yes" if place.on_front else "no",
             self.label(line),
         ]
 
@@ -272,10 +322,13 @@ class League:
         ran = "; ".join(f"{column}: {attack}" for column, attack in self.columns.items())
         out = [f"{name} is left out: {why}" for name, why in self.left_out.items()]
         front = ", ".join(f"{line.name} ({line.passes:g})" for line in self.front())
-        if any(self.label(line) == HIDES for line in self.lines):
+        labels = {self.label(line) for line in self.lines}
+        if HIDES in labels:
             out.append(
                 f"{HIDES}: a gain under some attack is settled, and none under the attack that knows the defence."
             )
+        if KEEPS in labels:
+            out.append(f"{KEEPS}: a gain is settled under the attack that knows the defence, too. {self._short}")
         chosen = f" Settings: {self.settings}." if self.settings else ""
         return [f"At most {n} samples. {ran}.{chosen}", f"Pareto front of passes against scores: {front}.", *out]
 
@@ -294,7 +347,8 @@ class League:
         under = {c: {"robust": plain(line.robust(c)), "gain": plain(self.gain(line, c))} for c in self.columns}
         place = {c: None if (p := self.place(line, c)) is None else str(p) for c in self.columns}
         rest = {"median_queries": plain(line.queries()), "label": self.label(line)}
-        return {"name": line.name, "defence": line.spec, "clean": plain(line.traffic), **under, "place": place, **rest}
+        clean = {"clean": plain(line.traffic), "clean_accuracy": plain(line.clean), "certified": plain(line.certified)}
+        return {"name": line.name, "defence": line.spec, **clean, **under, "place": place, **rest}
 
 
 def described(attack: str, threat: Threat) -> str:

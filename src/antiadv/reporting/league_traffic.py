@@ -5,6 +5,8 @@
 passes     forward and backward passes for one image, if images come one at a time. A defence with two stages is metered
            on two groups, because a batch in which all samples take the same way costs just that
 time       of the defended network over that of the bare one, in batches of at most 64, both measured in the same run
+alone_ms   milliseconds for one image that comes alone
+           A defence that remembers queries is timed with its memory: each image is the first query of a client
 shift      mean of ½ Σ_k |p_k − q_k|, the distance between the probabilities of f and of g: 0 if equal, 1 at most
 """
 
@@ -18,10 +20,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from antiadv.core.defence import Defence, Randomised, base_of
+from antiadv.core.defence import Defence, Randomised, Session, base_of
 from antiadv.core.draws import Draws
 from antiadv.core.validation import check_sound
-from antiadv.engine.meter import Meter
+from antiadv.engine.meter import Meter, seconds
 from antiadv.reporting.cost import TIMED, cost
 from antiadv.reporting.measures import Share, calibrated, share
 
@@ -39,6 +41,7 @@ class Traffic:
     shift: float | None
     passes: float
     time: float | None
+    alone_ms: float | None = None  # not measured by older runs
 
     @property
     def accuracy(self) -> Share:
@@ -70,7 +73,8 @@ def measure(
     right = after.argmax(1) == y
     said = zip(q.amax(1).tolist(), truth.tolist(), right.tolist(), strict=True)
     bare = defended is model
-    spent = cost(model, defended, x[:TIMED]) if timed and not bare else None
+    spent = cost(model, with_memory(defended), x[:TIMED]) if timed and not bare else None
+    alone = cost(model, with_memory(defended), x[:1]).defended_ms if timed else None
     return Traffic(
         n=len(x),
         right=int(right.sum()),
@@ -79,7 +83,34 @@ def measure(
         shift=float((p - q).abs().sum(1).mean() / 2),
         passes=1.0 if bare else _passes(defended, x),
         time=1.0 if bare else None if spent is None else spent.defended_ms / spent.bare_ms,
+        alone_ms=alone,
     )
+
+
+class _Remembering(nn.Module):
+    """A defence that remembers queries, as its users meet it: each image comes from a new client."""
+
+    def __init__(self, defended: nn.Module, session: Session) -> None:
+        super().__init__()
+        self.defended, self.session, self.clients = defended, session, 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        clients = torch.arange(self.clients, self.clients + len(x))
+        self.clients += len(x)
+        return self.session.answer(clients, x, self.defended(x))[0]
+
+
+def with_memory(defended: nn.Module) -> nn.Module:
+    """The same with an empty memory, if it is a defence that remembers queries."""
+    session = defended.session() if isinstance(defended, Defence) else None
+    return defended if session is None else _Remembering(defended, session).eval()
+
+
+def pace(defended: nn.Module, x: Tensor) -> float:
+    """Seconds per image, for a first guess: a short run after a warm-up."""
+    asked = with_memory(defended)
+    seconds(asked, [x[:1]])
+    return seconds(asked, [x]) / len(x)
 
 
 def _answer(model: nn.Module, x: Tensor, draws: Draws) -> Tensor:
