@@ -11,6 +11,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from itertools import product
 from typing import Any
 
@@ -35,6 +36,7 @@ from antiadv.engine.precision import AUTO
 from antiadv.evaluation import attack as attack_and_judge
 from antiadv.evaluation.automatic import resolve_precision
 from antiadv.evaluation.cell import Cell, Record
+from antiadv.evaluation.digits import survives
 from antiadv.evaluation.preflight import preflight
 from antiadv.reporting import Report, as_markdown, report_of
 from antiadv.reporting.cost import TIMED, Cost, cost
@@ -276,8 +278,10 @@ def _in_memory(
             )
             records[name, text] += outcome.records
 
+    tried = cache(lambda side, coarse, gradients: survives(coarse, side, x, gradients))
+
     def searched_in(text: str, threat: Threat, side: nn.Module) -> str:
-        return resolve_precision(precision, parse(text), side, threat.ball, x.device)
+        return resolve_precision(precision, parse(text), side, threat.ball, x.device, partial(tried, side))
 
     def row(text: str, threat: Threat, side: str, n: int) -> Row:
         chosen = searched_in(text, threat, sides[side])
