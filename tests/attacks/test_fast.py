@@ -138,6 +138,16 @@ def test_a_sure_network_is_attacked_by_its_scores() -> None:
     assert all(r.zeros > 0 for r in found["probabilities"].records)
 
 
+@pytest.mark.parametrize("on", ["auto", "logits"])
+def test_a_sure_network_is_led_to_a_target(on: str) -> None:
+    toy = halfspace(math.inf)
+    net = Sure(toy.model).eval()
+    target, attack = net(toy.x).topk(2, 1).indices[:, 1], f"probability_margin:steps=20,on={on}"
+    found = antiadv.attack(net, toy.x, target, attack, Linf(1.2 * toy.distance), targeted=True)
+    assert found.fooled.all()
+    assert not any(r.zeros for r in found.records)
+
+
 # ---------------------------------------------------------------- the alarm
 
 

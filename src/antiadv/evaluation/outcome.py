@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from antiadv import attacks
+from antiadv.attacks.white_box.fast import Fast
 from antiadv.core.attack import Attack, check_attack, check_kind, least_queries, never_ran
 from antiadv.core.ball import Ball
 from antiadv.core.errors import AntiadvError, BadInput, EndpointFailed, Interrupted
@@ -20,14 +21,14 @@ from antiadv.core.notebook import Show, bar, html_lines, lines
 from antiadv.core.spec import text
 from antiadv.core.threat import Access, Threat
 from antiadv.core.validation import check_base, check_float
-from antiadv.engine.fast import Fast
+from antiadv.engine.fast import Fast as Engine
 from antiadv.engine.meter import Meter, tallied
 from antiadv.engine.precision import AUTO
 from antiadv.evaluation.automatic import most_queries, resolve_precision
 from antiadv.evaluation.cell import LOOKS, Receipt, Record
 from antiadv.evaluation.digits import survives
 from antiadv.evaluation.interrupted import Kept, Remembered, message, with_cost
-from antiadv.evaluation.judge import idle
+from antiadv.evaluation.judge import idle, is_randomised, ran_autoattack
 from antiadv.evaluation.resources import fast_engine
 from antiadv.evaluation.shard import attack_and_judge
 
@@ -101,7 +102,9 @@ class Outcome:
             ("robust", f"{len(self.records) - broken - idle}"),
         ]
         spent = f"{queries.mean():,.0f}, at most {queries.max():,.0f}" if self.records else "none"
-        return [*found, ("queries for a sample, mean", spent)]
+        searched = ran_autoattack(self.records, self.attack, is_randomised(self.records))
+        alarm = [("went on to AutoAttack, at least", f"{searched}")] if isinstance(self.attack, Fast) else []
+        return [*found, *alarm, ("queries for a sample, mean", spent)]
 
     def __repr__(self) -> str:
         """One line: what was run, and robust accuracy."""
@@ -187,7 +190,7 @@ class _Run:
     y: Tensor
     ids: Tensor
     seed: int
-    engine: Fast
+    engine: Engine
     looks: int
 
     def with_rescue(self) -> Outcome:
