@@ -32,19 +32,19 @@ FINEST = PRECISIONS[0]
 # The precision that is fast on each device. The others of PRECISIONS are a person's choice.
 FAST = {"cuda": "half", "cpu": "mixed"}
 
-# What a search in that precision costs: true if it is measured to miss nothing, on either device. Half a point on 200
-# images counts as nothing. False stands for "it misses some" or "not known". Every attack has a line here or in
-# MADE_OF_OTHERS.
+# What a search in that precision costs: true if it is known to miss nothing, on either device. Half a point on 200
+# images counts as nothing. False stands for "it misses some" or "not known". What is measured: docs/precision.md. The
+# rest is inferred, as the comments say. Every attack has a line here or in MADE_OF_OTHERS.
 LOSES_NOTHING = {
     "pgd": True,
     "apgd": True,
     "fab": True,
     "autoattack": True,
-    "minimum_margin": True,
+    "minimum_margin": True,  # this and the next three: measured in mixed; half has more digits
     "probability_margin": True,
     "minimum_norm": True,
     "fast": True,
-    "pseudo_label": True,  # its search is APGD's
+    "pseudo_label": True,  # not measured; its search is APGD's
     "nes": True,
     "square": True,
     "rays": True,
