@@ -157,8 +157,8 @@ def test_samples_that_were_never_asked_for_a_gradient_do_not_dilute() -> None:
 
 def alarm(queries: list[int], defence: str, **words: Any) -> tuple[int, str]:
     made = [record(i, clean=3 if q else 5, queries=q, **words) for i, q in enumerate(queries)]
-    (flag,) = [f for f in flags([of("fast", made, defence)]) if f.name == "fast_alarm"] or [None]
-    return (0, "") if flag is None else (int(dict(flag.numbers)["alarmed"]), flag.sentence)
+    raised = [f for f in flags([of("fast", made, defence)]) if f.name == "fast_alarm"]
+    return (int(dict(raised[0].numbers)["alarmed"]), raised[0].sentence) if raised else (0, "")
 
 
 def test_fast_alarm_counts_the_samples_on_which_fast_ran_autoattack() -> None:

@@ -166,10 +166,10 @@ def adaptive(networks: list[Network]) -> str:
     told = []
     for n in networks:
         for row in n.measured:
-            pair = n.records("none", "adaptive"), n.records(row, "adaptive")
-            if not row.startswith("gate") or pair[0] is None or pair[1] is None:
+            first, second = n.records("none", "adaptive"), n.records(row, "adaptive")
+            if not row.startswith("gate") or first is None or second is None:
                 continue
-            bare, gated = (edition_of(cell)[1] for cell, _ in pair)
+            bare, gated = edition_of(first[0])[1], edition_of(second[0])[1]
             if bare == gated and (gain := n.gain(row, "adaptive")) is not None:
                 told.append((f"`{n.name}` with {row} (edition {bare} of the attack)", gain))
     if not told:
