@@ -49,7 +49,7 @@ from antiadv.reporting.temperature import scaled
 from antiadv.reporting.wording import join
 
 # Queries per sample of the attacks that see labels and scores. With 60 the layer shows no gain under Square, with 300
-# it does (stored records of results/gate, cut at that query); docs/gate.md has 2,000. Square is the dearest row of a trial.
+# it does (stored records of results/gate, cut at that query; docs/gate.md has 2,000). Square is the dearest row.
 QUERIES = {"rays": 30, "square": 300}
 GRADIENTS = "apgd"  # not `fast`: where gradients mislead, as those of the layer do, `fast` goes on to all of AutoAttack
 STEPS = 20  # the most steps of an attack that uses gradients
