@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from typing import Any
@@ -13,7 +14,9 @@ from torch import Tensor, nn
 import antiadv
 from antiadv import L2, Linf
 from antiadv.attacks._search.survivors import Survivors
+from antiadv.attacks.cascade import Cascade
 from antiadv.attacks.white_box import apgd, fast, minimum_margin
+from antiadv.attacks.white_box.autoattack import stages
 from antiadv.attacks.white_box.fast import Fast
 from antiadv.attacks.white_box.minimum_margin import MinimumMargin
 from antiadv.attacks.white_box.probability_margin import LOSSES, ProbabilityMargin
@@ -138,6 +141,16 @@ def test_a_sure_network_is_attacked_by_its_scores() -> None:
     assert all(r.zeros > 0 for r in found["probabilities"].records)
 
 
+@pytest.mark.parametrize("on", ["auto", "logits"])
+def test_a_sure_network_is_led_to_a_target(on: str) -> None:
+    toy = halfspace(math.inf)
+    net = Sure(toy.model).eval()
+    target, attack = net(toy.x).topk(2, 1).indices[:, 1], f"probability_margin:steps=20,on={on}"
+    found = antiadv.attack(net, toy.x, target, attack, Linf(1.2 * toy.distance), targeted=True)
+    assert found.fooled.all()
+    assert not any(r.zeros for r in found.records)
+
+
 # ---------------------------------------------------------------- the alarm
 
 
@@ -205,6 +218,23 @@ def test_a_randomised_defence_is_averaged() -> None:
     outcome = antiadv.attack(noise, toy.x, toy.y, "fast", Linf(1.3 * toy.distance))
     assert outcome.fooled.all()
     assert all(r.queries % fast.RANDOMISED.samples == 0 for r in outcome.records)
+    rand = antiadv.attack(noise, toy.x, toy.y, "autoattack:version=rand", Linf(1.3 * toy.distance))
+    assert rand.fooled.all()
+    parts = [a for a in stages("rand") if isinstance(a, apgd.APGD)]
+    assert fast.RANDOMISED.attack == Cascade(tuple(dataclasses.replace(a, eot=1) for a in parts))
+    assert {a.eot for a in parts} == {fast.RANDOMISED.samples}, "the same draws in another place"
+    assert ("went on to AutoAttack, at least", "2") in outcome.counts
+
+
+def test_printed_it_says_on_how_many_samples_it_ran_autoattack() -> None:
+    toy, name = halfspace(math.inf, n=2), "went on to AutoAttack, at least"
+    ball = Linf(0.7 * toy.distance)
+    plain = antiadv.attack(toy.model, toy.x, toy.y, "fast", ball)
+    masked = antiadv.attack(Backwards(toy.model).eval(), toy.x, toy.y, "fast", ball, queries=400)
+    assert (name, "0") in plain.counts
+    assert (name, "2") in masked.counts
+    assert name in str(masked)
+    assert name not in dict(antiadv.attack(toy.model, toy.x, toy.y, "pgd", ball).counts)
 
 
 def test_its_edition_rises_with_that_of_a_part(monkeypatch: pytest.MonkeyPatch) -> None:

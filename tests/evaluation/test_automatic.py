@@ -26,9 +26,13 @@ from tests.toys import Spy, small_net
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
 
+def always(precision: str, gradients: bool) -> bool:
+    return True
+
+
 def resolved(attack: Attack | str, model: nn.Module | None = None, device: torch.device = GPU) -> str:
     chosen = parse(attack) if isinstance(attack, str) else attack
-    return resolve_precision(AUTO, chosen, small_net() if model is None else model, Linf(0.1), device)
+    return resolve_precision(AUTO, chosen, small_net() if model is None else model, Linf(0.1), device, always)
 
 
 @pytest.fixture
@@ -114,12 +118,12 @@ def test_an_attack_of_ones_own_keeps_all_digits_and_is_never_long() -> None:
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_a_stated_precision_is_kept(precision: str) -> None:
-    assert resolve_precision(precision, parse("qeba"), small_net(), Linf(0.1), GPU) == precision
+    assert resolve_precision(precision, parse("qeba"), small_net(), Linf(0.1), GPU, always) == precision
 
 
 def test_an_unknown_precision_is_refused() -> None:
     with pytest.raises(BadSpec, match=r"'float8'.*auto, float32"):
-        resolve_precision("float8", parse("pgd"), small_net(), Linf(0.1), CPU)
+        resolve_precision("float8", parse("pgd"), small_net(), Linf(0.1), CPU, always)
 
 
 @pytest.mark.parametrize("compiled", ["yes", None, 1])

@@ -174,6 +174,7 @@ def _attack_cases() -> list[AttackCase]:
         ("minimum_margin:targets=4,steps=10,give_up=0.5", linf, {}),
         ("minimum_margin", both, {"targeted": True}),
         ("probability_margin:steps=40", both, {}),
+        ("probability_margin:steps=10", linf, {"targeted": True}),
         ("probability_margin:steps=10,on=logits", linf, {"targeted": True}),
         ("cascade", both, {}),
         ("cascade:stages=(fab:steps=10)+(hop_skip_jump:probes=10)", both, {"closest": True}),

@@ -155,6 +155,29 @@ def test_samples_that_were_never_asked_for_a_gradient_do_not_dilute() -> None:
     assert dict(flag.numbers)["n"] == 8
 
 
+def alarm(queries: list[int], defence: str, **words: Any) -> tuple[int, str]:
+    made = [record(i, clean=3 if q else 5, queries=q, **words) for i, q in enumerate(queries)]
+    raised = [f for f in flags([of("fast", made, defence)]) if f.name == "fast_alarm"]
+    return (int(dict(raised[0].numbers)["alarmed"]), raised[0].sentence) if raised else (0, "")
+
+
+def test_fast_alarm_counts_the_samples_on_which_fast_ran_autoattack() -> None:
+    most = ATTACKS["fast"]().most_queries  # type: ignore[attr-defined]
+    number, text = alarm([most + 1, 7000, most, 20], ANTI)
+    assert number == 2
+    assert "masked" in text
+    assert alarm([most, 20], ANTI) == (0, "")
+
+
+@pytest.mark.parametrize("draws", [1, 10])
+def test_on_a_randomised_defence_no_gradient_is_called_masked(draws: int) -> None:
+    number, text = alarm([400, 0, 40], "small_noise:std=0.015625", draws=draws)
+    assert number == 2
+    assert "masked" not in text
+    assert "`rand`" in text
+    assert "randomised" in text
+
+
 @pytest.mark.parametrize(("small", "large"), [("linf:2/255", "linf:4/255"), ("linf:2/255,queries=9", "linf:2/255")])
 def test_not_monotone(small: str, large: str) -> None:
     def both(first: int, second: int) -> list[str]:

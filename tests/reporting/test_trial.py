@@ -20,7 +20,7 @@ from antiadv.reporting.cost import cost
 from antiadv.reporting.rounds import FIRST, rounds
 from antiadv.reporting.temperature import scaled, temperature
 from antiadv.reporting.trial import QUERIES, Verdict, battery
-from antiadv.reporting.verdict import ADAPTIVE
+from antiadv.reporting.verdict import ADAPTIVE, short_budgets
 from tests.said import in_order
 from tests.toys import Spy, halfspace, small_net
 
@@ -112,6 +112,22 @@ def test_the_battery_averages_dice_out() -> None:
     assert named == f"eot:attack=(cascade:stages=(transfer:attack=fast)+{steps}),samples=10"
     noise.adaptive = ("pgd:steps=3",)  # type: ignore[misc]
     assert battery(antiadv.L2(0.5), noise)[-1][0].endswith("+(pgd:steps=3)),samples=10")
+
+
+def test_few_queries_are_named_beside_the_gains_and_fast_is_the_first_thing_to_run() -> None:
+    toy = halfspace(math.inf, n=4)
+    made = antiadv.verdict(toy.model, toy.x, toy.y, ball=antiadv.Linf(1.2 * toy.distance))
+    budgets = {part.access: part.budgets for part in made.report.levels}
+    assert budgets == {
+        Access.LABELS: (QUERIES["rays"],),
+        Access.SCORES: (QUERIES["square"],),
+        Access.GRADIENTS: (),
+        Access.INTERNALS: (),
+    }
+    assert in_order(made.sentence, "few queries", f"{QUERIES['rays']} if they see labels", f"{QUERIES['square']} if")
+    assert in_order(made.ran, "such as", "fast", "autoattack", "adaptive")
+    many = [dataclasses.replace(part, budgets=(2000,)) for part in made.report.levels]
+    assert list(short_budgets(many)) == []
 
 
 def images(n: int = 24) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -139,3 +140,21 @@ def test_the_script_runs_continues_and_needs_no_packages_of_the_command_line(tmp
     assert f"{len(stored)} of {len(stored)} cells are complete, 0 failed" in out
     assert {c.defence for c in stored} >= {"none", "anti_adversary", "anti_adversary:gate=0.5"}
     assert "at most 0 passes are left" in run("--list")
+
+
+def test_a_gain_is_between_cells_of_one_edition(tmp_path: Path, cells: list[Cell]) -> None:
+    """The bare network has both editions and the gate only the first: with the second it would gain 20 of 40."""
+    adaptive = [c for c in cells if c.attack.startswith("adaptive")]
+    old = [dataclasses.replace(c, earlier="adaptive:steps=1000,samples=20@1") for c in adaptive]
+    new = [c for c in adaptive if c.defence == defences.BARE]
+    written(tmp_path, [*old, *new], lambda cell: 10 if cell.earlier else 30)
+    (network,) = (n for n in gate.found(tmp_path / "results" / "gate") if n.measured)
+    gain = network.gain("gate 0.5", "adaptive")
+    assert gain is not None
+    assert gain.value == 0
+    assert "(edition 1 of the attack)" in gate.adaptive([network])
+    gated = [c for c in adaptive if c.defence != defences.BARE]
+    folder = tmp_path / "both"
+    written(folder, [*old, *new, *gated], lambda cell: 10 if cell.earlier else 30)
+    (network,) = (n for n in gate.found(folder / "results" / "gate") if n.measured)
+    assert {gate.edition_of(cell)[1] for cell, _ in network.cells.values()} == {2}

@@ -14,9 +14,19 @@ from benchmarks.defaults import POINTS
 from benchmarks.speed.files import stored
 from benchmarks.speed.jobs import RACES, ROBUST
 from benchmarks.speed.verdict import met
-from tools.docs.markdown import current_command, median_and_range, not_run_yet, render, render_wrapped, table, yes_or_no
+from tools.docs.markdown import (
+    current_command,
+    median_and_range,
+    not_run_yet,
+    render,
+    render_wrapped,
+    table,
+    wrap,
+    yes_or_no,
+)
 from tools.docs.parity import distance_and_limit
 
+KINDS = {"cuda": "GPU", "cpu": "CPU"}
 ALONE = ("overhead", "ceiling")  # kinds of jobs that measure ours alone
 
 Facts = dict[str, Any]
@@ -42,7 +52,7 @@ def page(root: Path) -> str:
     return render(
         "benchmarks",
         robust=network_name(ROBUST),
-        summary=targets_met(found, latency) + fewer_queries(found, due),
+        summary=defaults_met(defaults) + targets_met(found, latency) + fewer_queries(found, due),
         fastest=fastest_table(races),
         sections="\n".join(sections),
         commands="\n".join(commands([*found, *defaults], latency)) or "None is stored.",
@@ -119,10 +129,31 @@ def fewer_queries(found: Sequence[Facts], due: Mapping[str, int | None]) -> str:
 
 def defaults_section(found: Sequence[Facts]) -> str:
     """Return what a user gets who sets nothing, timed from the start of a process to its end."""
-    missing = [name for name in DEFAULTS if name not in {facts["job"] for facts in found}]
     rows = [row for facts in found for row in defaults_rows(facts)]
     text = [render_wrapped("benchmarks_defaults", points=f"{POINTS:g}"), table(rows)] if rows else []
-    return "\n".join([*text, *not_run_yet([f"defaults: {name}" for name in missing])])
+    return "\n".join([*text, *not_run_yet(defaults_missing(found))])
+
+
+def defaults_missing(found: Sequence[Facts]) -> list[str]:
+    """Name the runs that have a target and are not stored: job, device and process."""
+    run = {
+        (facts["job"], "cpu" if facts["device"] == "cpu" else "cuda", name)
+        for facts in found
+        for name in facts["verdict"]
+    }
+    due = [(job.name, kind, name) for job in DEFAULTS.values() for kind in job.targets for name in ("first", "second")]
+    return [f"{job} ({KINDS[kind]}, {name} process)" for job, kind, name in due if (job, kind, name) not in run]
+
+
+def defaults_met(found: Sequence[Facts]) -> str:
+    """Say how many runs without any option meet their target, of those that are stored."""
+    rows = [row["met"] for facts in found for row in facts["verdict"].values()]
+    if not rows:
+        return ""
+    missing = len(defaults_missing(found))
+    text = f"**Without any option, {sum(rows)} of {len(rows)} stored runs meet their target**"
+    text += f"; {missing} more with a target are not run yet" if missing else ""
+    return wrap(f"{text} ([table](#without-any-option)). With the settings below:") + "\n\n"
 
 
 def defaults_rows(facts: Facts) -> Iterable[dict[str, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any  # what a JSON file holds
 
@@ -12,11 +12,13 @@ from antiadv.attacks.white_box.autoattack import stages
 from antiadv.attacks.white_box.fast import Fast
 from antiadv.core.spec import text
 from antiadv.evaluation import Cell, Store
+from antiadv.evaluation.judge import ran_autoattack
 from antiadv.reporting.measures import standing
 from tools.docs.markdown import render, table, wrap
 
 PARTS = {text(stage) for stage in stages()}
 SHORT_STEP = "short_step.json"  # in the store
+PYAUTOATTACK = "results/bench/autoattack-compact-trades-cpu-mixed.json"
 Stored = dict[Cell, dict[int, bool]]  # which samples stand
 
 
@@ -25,18 +27,55 @@ def page(root: Path) -> str:
     fresh = Store(folder) if folder.is_dir() else None
     cells = [c for c in fresh.cells() if fresh.done(c) and c.attack not in PARTS] if fresh is not None else []
     if fresh is None or not cells:
-        return render("fast", table="Nothing is stored yet.", behind="", short_step="")
+        return render("fast", table="Nothing is stored yet.", cost="", behind="", short_step="")
     results = Store(root / "results")
     stored = {**read(results), **{c: s for c, s in read(fresh).items() if c.attack in PARTS}}  # on more samples
     cells.sort(key=lambda c: (c.defence, c.attack, c.model, c.earlier, c.precision))
-    lines = [table_row(cell, fresh, stored) for cell in cells if not chosen(cell, fresh, results)]
+    shown = {cell: table_row(cell, fresh, stored) for cell in cells if not chosen(cell, fresh, results)}
     steps = read_short_step(folder / SHORT_STEP)
     return render(
         "fast",
-        table=table(lines),
+        table=table(list(shown.values())),
+        cost=cost(shown, fresh, root / PYAUTOATTACK),
         behind="\n\n".join(filter(None, (behind(cell, fresh, results) for cell in cells))) or "Not measured yet.",
         short_step=table([short_step_row(row) for row in steps]) if steps else "Not measured yet.\n",
     )
+
+
+def cost(shown: Mapping[Cell, dict[str, str]], store: Store, peer: Path) -> str:
+    """What the rows say together: strength against everything stored, and cost against AutoAttack and `adaptive`."""
+    bare = {c: row for c, row in shown.items() if c.attack == "fast" and c.defence == "none"}
+    fewer = [r for r in bare.values() if r["all stored"].isdigit() and int(r["standing"]) < int(r["all stored"])]
+    count = f"{len(fewer)} of {len(bare)} rows" if fewer else "no row"
+    told = [f"In {count} without a defence does `fast` leave fewer standing than all stored attacks together."]
+    knowing = [passes(c, store) for c in shown if c.attack.startswith("adaptive")]
+    if knowing and bare:
+        alone = [passes(c, store) for c in bare]
+        told.append(
+            f"`adaptive:steps=100` begins with a transfer of `fast`, but then searches on the defence itself: it costs "
+            f"{_range(knowing)} passes, and `fast` on a network without a defence {_range(alone)}."
+        )
+    if peer.exists():
+        facts = json.loads(peer.read_text())
+        theirs = (facts["theirs"]["forwards"] + 2 * facts["theirs"]["backwards"]) / len(facts["ids"])
+        told += [
+            f"On `{c.model}` pyautoattack spends {theirs:,.0f} passes per sample ({len(facts['ids'])} images, "
+            f"[benchmarks](benchmarks.md)). `fast` spends {100 * passes(c, store) / theirs:.1f} % of that "
+            f"({c.precision}, {len(store.done(c)):,} images)."
+            for c in bare
+            if c.model == facts["model"]
+        ][:1]
+    return wrap(" ".join(told))
+
+
+def _range(values: Sequence[float]) -> str:
+    low, high = f"{min(values):,.0f}", f"{max(values):,.0f}"
+    return low if low == high else f"{low} to {high}"
+
+
+def passes(cell: Cell, store: Store) -> float:
+    """Forward passes plus twice the backward passes, per sample."""
+    return sum(r.forwards + 2 * r.backwards for r in store.receipts(cell)) / len(store.done(cell))
 
 
 def chosen(cell: Cell, store: Store, results: Store) -> bool:
@@ -95,10 +134,8 @@ def table_row(cell: Cell, store: Store, stored: Stored) -> dict[str, str]:
     every = worst(mine, [s for _, s in others])
     auto = [(c.attack, s) for c, s in others if c.attack in PARTS]
     whole = {attack for attack, _ in auto} == PARTS
-    bill = sum(r.forwards + 2 * r.backwards for r in store.receipts(cell))
     attack = attacks.parse(cell.attack)
-    most = attack.most_queries if isinstance(attack, Fast) else None
-    alarmed = sum(r.queries > most for r in store.read(cell)) if most is not None else None
+    alarmed = ran_autoattack(store.read(cell), attack, randomised=False) if isinstance(attack, Fast) else None
     return {
         "network": f"`{cell.model}`",
         "defence": "" if cell.defence == "none" else f"`{cell.defence}`",
@@ -110,7 +147,7 @@ def table_row(cell: Cell, store: Store, stored: Stored) -> dict[str, str]:
         "missed": str(sum(mine[i] and not every[i] for i in mine)) if others else "",
         "found alone": str(sum(every[i] and not mine[i] for i in mine)) if others else "",
         "alarm": "" if alarmed is None else str(alarmed),
-        "passes": f"{bill / len(mine):,.0f}",
+        "passes": f"{passes(cell, store):,.0f}",
         "searched in": cell.precision,
     }
 

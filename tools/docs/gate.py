@@ -62,15 +62,24 @@ def page(root: Path) -> str:
 
 
 def found(folder: Path) -> list[Network]:
-    """The networks with what is stored about them. Cells of other weights than the network's card are left out."""
+    """The networks with what is stored about them. Cells of other weights than the network's card are left out.
+
+    A gain is between cells of one edition of an attack: that of the most defences, and of these the newest.
+    """
     store, traffic = Store(folder), read_traffic(folder / TRAFFIC)
     weights = {models.canonical(card.spec): card.weights for card in models.cards()}
-    cells: dict[str, dict[tuple[str, str], tuple[Cell, list[Record]]]] = {}
+    editions: dict[tuple[str, str], dict[int, dict[str, Cell]]] = {}
     for cell in store.cells() if folder.is_dir() else []:
         name = models.canonical(cell.model)
         if weights.get(name) == cell.weights:
-            attack = attacks.full_text(attacks.parse(cell.attack)).partition(":")[0].partition("@")[0]
-            cells.setdefault(name, {})[defences.full_text(cell.defence), attack] = cell, store.read(cell)
+            attack, edition = edition_of(cell)
+            at = editions.setdefault((name, attack), {}).setdefault(edition, {})
+            at[defences.full_text(cell.defence)] = cell
+    cells: dict[str, dict[tuple[str, str], tuple[Cell, list[Record]]]] = {}
+    for (name, attack), by_edition in editions.items():
+        for edition in sorted(by_edition, key=lambda e: (len(by_edition[e]), e)):  # later ones replace earlier ones
+            for defence, cell in by_edition[edition].items():
+                cells.setdefault(name, {})[defence, attack] = cell, store.read(cell)
     networks = []
     for plan in plans():
         name = plan.network.name
@@ -78,6 +87,12 @@ def found(folder: Path) -> list[Network]:
         seen = facts.get("found", {}) if facts.get("weights") == weights.get(name) else {}
         networks.append(Network(plan, seen, cells.get(name, {})))
     return networks
+
+
+def edition_of(cell: Cell) -> tuple[str, int]:
+    """The name and the edition of a cell's attack."""
+    text, _, edition = (cell.earlier or attacks.full_text(attacks.parse(cell.attack))).rpartition("@")
+    return text.partition(":")[0], int(edition)
 
 
 def about(n: Network) -> str:
@@ -151,12 +166,16 @@ def adaptive(networks: list[Network]) -> str:
     told = []
     for n in networks:
         for row in n.measured:
-            if row.startswith("gate") and (gain := n.gain(row, "adaptive")) is not None:
-                told.append((n.name, row, gain))
+            first, second = n.records("none", "adaptive"), n.records(row, "adaptive")
+            if not row.startswith("gate") or first is None or second is None:
+                continue
+            bare, gated = edition_of(first[0])[1], edition_of(second[0])[1]
+            if bare == gated and (gain := n.gain(row, "adaptive")) is not None:
+                told.append((f"`{n.name}` with {row} (edition {bare} of the attack)", gain))
     if not told:
         return "The adaptive attack is not stored yet."
-    numbers = "; ".join(f"{gain.points} points on `{name}` with {row}" for name, row, gain in told)
-    zero = all(gain.low <= 0 <= gain.high or abs(gain.value) < 0.01 for *_, gain in told)
+    numbers = "; ".join(f"{gain.points} points on {where}" for where, gain in told)
+    zero = all(gain.low <= 0 <= gain.high or abs(gain.value) < 0.01 for _, gain in told)
     return f"**The adaptive gain is {'about 0' if zero else 'not 0 everywhere'}:** {numbers}."
 
 

@@ -1,4 +1,4 @@
-"""`antiadv verdict`: judge a defence on a model, in one command and about a minute."""
+"""`antiadv verdict`: judge a defence on a model, in one command and with short searches."""
 
 from __future__ import annotations
 

@@ -175,16 +175,21 @@ def check_logits(s: Tensor) -> None:
         raise BadInput("scores must be logits; found probabilities (rows in [0, 1] that sum to 1). Remove the softmax.")
 
 
-def check_sound(unsound: Tensor, ids: Tensor) -> None:
-    """`unsound`, one per sample, is true where an answer during the attack had NaN or infinity."""
+def check_sound(unsound: Tensor, ids: Tensor, precision: str = "float32") -> None:
+    """`unsound`, one per sample, is true where an answer, computed in this precision, had NaN or infinity."""
     bad = ids.cpu()[unsound.cpu().bool()].tolist()
     if bad:
         named = ", ".join(map(str, bad[:SAMPLES_NAMED])) + (", …" if len(bad) > SAMPLES_NAMED else "")
         raise BadInput(
             f"scores and gradients must be finite in every answer; found NaN or infinity during the attack for "
             f"{len(bad)} of {len(ids)} images: sample{'s' if len(bad) > 1 else ''} {named}. "
-            "Check the network for overflow, division by zero and roots of zero."
+            f"Check the network for overflow, division by zero and roots of zero{in_float32(precision)}."
         )
+
+
+def in_float32(precision: str) -> str:
+    """What else to try if a search in this precision failed; goes before the full stop of the advice."""
+    return "" if precision == "float32" else f"; or search in float32 instead of {precision}: --precision float32"
 
 
 def check_slope(s: Tensor) -> None:

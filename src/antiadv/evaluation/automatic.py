@@ -1,18 +1,19 @@
 """What `auto`, the default, stands for: the precision of a search, and how long a search may become.
 
-    resolve_precision("auto", attack, model, ball, device)   →  float32, half, …: before a cell's key is made
-    most_queries(attack, model, threat)                      →  how long a job may become, known before it runs
+    resolve_precision("auto", attack, model, ball, device, survives)   →  float32, half, …: before a key is made
+    most_queries(attack, model, threat)                                →  how long a job may become, before it runs
 
 The judge always computes in float32, so a coarser search cannot invent a success, but it may miss one. So `auto` is
-`half` on CUDA, and `mixed` on a CPU with bfloat16 arithmetic, for attacks that are measured to miss nothing there
-(docs/precision.md). It is float32 for all others, for an attack of your own, on other devices, and for a network that
-does not compute in torch's floating-point numbers. An attack that is made of others needs float32 if one of them does.
+`half` on CUDA, and `mixed` on a CPU with bfloat16 arithmetic, for attacks that are known to miss nothing there
+(`LOSES_NOTHING` says what is measured). It is float32 for all others, for an attack of your own, on other devices, and
+for a network that does not compute in torch's floating-point numbers, or fails in the coarser ones (`digits.py`). An
+attack that is made of others needs float32 if one of them does.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import nn
@@ -23,7 +24,7 @@ from antiadv.core import spec, torch_private
 from antiadv.core.attack import Attack
 from antiadv.core.ball import Ball
 from antiadv.core.errors import BadSpec
-from antiadv.core.threat import Threat
+from antiadv.core.threat import Access, Threat
 from antiadv.engine.precision import AUTO, PRECISIONS
 
 FINEST = PRECISIONS[0]
@@ -31,19 +32,19 @@ FINEST = PRECISIONS[0]
 # The precision that is fast on each device. The others of PRECISIONS are a person's choice.
 FAST = {"cuda": "half", "cpu": "mixed"}
 
-# What a search in that precision costs: true if it is measured to miss nothing, on either device. Half a point on 200
-# images counts as nothing. False stands for "it misses some" or "not known". Every attack has a line here or in
-# MADE_OF_OTHERS.
+# What a search in that precision costs: true if it is known to miss nothing, on either device. Half a point on 200
+# images counts as nothing. False stands for "it misses some" or "not known". What is measured: docs/precision.md. The
+# rest is inferred, as the comments say. Every attack has a line here or in MADE_OF_OTHERS.
 LOSES_NOTHING = {
     "pgd": True,
     "apgd": True,
     "fab": True,
     "autoattack": True,
-    "minimum_margin": True,
+    "minimum_margin": True,  # this and the next three: measured in mixed; half has more digits
     "probability_margin": True,
     "minimum_norm": True,
     "fast": True,
-    "pseudo_label": True,  # its search is APGD's
+    "pseudo_label": True,  # not measured; its search is APGD's
     "nes": True,
     "square": True,
     "rays": True,
@@ -55,18 +56,25 @@ LOSES_NOTHING = {
 }
 MADE_OF_OTHERS = ("cascade", "transfer", "bpda", "smooth", "eot", "adaptive")
 
+Survives = Callable[[str, bool], bool]  # (a coarser precision, whether gradients are needed) → whether it can be used
+
 # Queries for a sample that withstands, of attacks whose options do not say it.
 QUERIES = {"autoattack": 8_000, "fast": 300}
 
 
-def resolve_precision(precision: str, attack: Attack, model: nn.Module, ball: Ball, device: torch.device) -> str:
+def resolve_precision(
+    precision: str, attack: Attack, model: nn.Module, ball: Ball, device: torch.device, survives: Survives
+) -> str:
     """The precision that is asked for, or the one that `auto` stands for with this attack on this device.
+
+    `survives` tries whether the model answers in a coarser precision; it is asked last (`digits.py`).
 
     >>> from antiadv import Linf
     >>> gpu, net = torch.device("cuda"), nn.Linear(3, 2)
-    >>> texts = "square", "cascade:stages=pgd+simba"
-    >>> [resolve_precision("auto", attacks.parse(text), net, Linf(0.1), gpu) for text in texts]
-    ['half', 'float32']
+    >>> def half(text, survives):
+    ...     return resolve_precision("auto", attacks.parse(text), net, Linf(0.1), gpu, lambda *_: survives)
+    >>> half("square", True), half("cascade:stages=pgd+simba", True), half("square", False)
+    ('half', 'float32', 'float32')
     """
     if precision not in (AUTO, *PRECISIONS):
         raise BadSpec(f"there is no precision {precision!r}; known are {', '.join((AUTO, *PRECISIONS))}.")
@@ -75,8 +83,10 @@ def resolve_precision(precision: str, attack: Attack, model: nn.Module, ball: Ba
     fast = FAST.get(device.type, FINEST)
     if (fast == "mixed" and not torch_private.computes_in_bfloat16()) or not _takes_16_bits(model):
         return FINEST
-    names = [_name(part) for part in _simple_parts(attack, model, ball)]
-    return fast if names and all(LOSES_NOTHING.get(name, False) for name in names) else FINEST
+    parts = list(_simple_parts(attack, model, ball))
+    if fast == FINEST or not parts or not all(LOSES_NOTHING.get(_name(part), False) for part in parts):
+        return FINEST
+    return fast if survives(fast, any(part.access >= Access.GRADIENTS for part in parts)) else FINEST
 
 
 def _takes_16_bits(model: nn.Module) -> bool:

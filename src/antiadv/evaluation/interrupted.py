@@ -22,6 +22,7 @@ from antiadv.core.held import Held
 from antiadv.core.ledger import Ledger
 from antiadv.core.oracle import Oracle
 from antiadv.core.threat import Access
+from antiadv.core.validation import in_float32
 from antiadv.engine.meter import Meter
 from antiadv.evaluation.cell import Receipt, Record
 
@@ -75,10 +76,11 @@ def with_cost(
     return facts, replace(receipt, seconds=seconds, forwards=forwards, backwards=backwards)
 
 
-def message(error: BaseException, unknown: int, samples: int) -> str:
+def message(error: BaseException, unknown: int, samples: int, precision: str) -> str:
     broken = f"{samples - unknown} of {samples} samples were broken before and are kept with this error; "
     rest = "nothing is known of the others" if unknown < samples else f"nothing is known of the {samples} samples"
     return (
         f"the attack could not go on: the classifier or the attack raised {first_line(error)}; "
-        f"{broken if unknown < samples else ''}{rest}. Fix the cause and attack again."
+        f"{broken if unknown < samples else ''}{rest}. "
+        f"Fix the cause and attack again{in_float32(precision)}."
     )

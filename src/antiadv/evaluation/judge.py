@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from antiadv.attacks.white_box.fast import Fast
 from antiadv.core.attack import Attack, least_queries
 from antiadv.core.ball import Ball
 from antiadv.core.defence import Randomised, base_of
@@ -100,6 +101,22 @@ def idle(records: Sequence[Record], attack: Attack, threat: Threat) -> list[bool
         return goal and r.distance == 0 and (short or (least > 0 and r.queries == 0 == r.gradients))
 
     return [nothing(r) for r in records]
+
+
+def ran_autoattack(records: Sequence[Record], attack: Attack, randomised: bool) -> int:
+    """On how many samples `fast` ran AutoAttack, at least; 0 for other attacks.
+
+    On a randomised defence it runs AutoAttack's version `rand` on every sample that it attacks. Elsewhere a sample that
+    fell to AutoAttack early may have made no more queries than `fast` alone can.
+    """
+    if not isinstance(attack, Fast):
+        return 0
+    return sum(r.queries > (0 if randomised else attack.most_queries) for r in records)
+
+
+def is_randomised(records: Sequence[Record]) -> bool:
+    """Whether the judge took the defence for a randomised one: it then looks several times, unless asked not to."""
+    return any(r.draws > 1 for r in records)
 
 
 def tidy(x: Tensor, z: Tensor, ids: Tensor) -> Tensor:

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from antiadv import attacks
+from antiadv.attacks.white_box.fast import Fast
 from antiadv.core.attack import Attack, check_attack, check_kind, least_queries, never_ran
 from antiadv.core.ball import Ball
-from antiadv.core.engine import Engine
 from antiadv.core.errors import AntiadvError, BadInput, EndpointFailed, Interrupted
 from antiadv.core.held import holding
 from antiadv.core.ledger import Ledger
@@ -21,12 +21,14 @@ from antiadv.core.notebook import Show, bar, html_lines, lines
 from antiadv.core.spec import text
 from antiadv.core.threat import Access, Threat
 from antiadv.core.validation import check_base, check_float
+from antiadv.engine.fast import Fast as Engine
 from antiadv.engine.meter import Meter, tallied
 from antiadv.engine.precision import AUTO
 from antiadv.evaluation.automatic import most_queries, resolve_precision
 from antiadv.evaluation.cell import LOOKS, Receipt, Record
+from antiadv.evaluation.digits import survives
 from antiadv.evaluation.interrupted import Kept, Remembered, message, with_cost
-from antiadv.evaluation.judge import idle
+from antiadv.evaluation.judge import idle, is_randomised, ran_autoattack
 from antiadv.evaluation.resources import fast_engine
 from antiadv.evaluation.shard import attack_and_judge
 
@@ -100,7 +102,9 @@ class Outcome:
             ("robust", f"{len(self.records) - broken - idle}"),
         ]
         spent = f"{queries.mean():,.0f}, at most {queries.max():,.0f}" if self.records else "none"
-        return [*found, ("queries for a sample, mean", spent)]
+        searched = ran_autoattack(self.records, self.attack, is_randomised(self.records))
+        alarm = [("went on to AutoAttack, at least", f"{searched}")] if isinstance(self.attack, Fast) else []
+        return [*found, *alarm, ("queries for a sample, mean", spent)]
 
     def __repr__(self) -> str:
         """One line: what was run, and robust accuracy."""
@@ -145,8 +149,8 @@ def attack(
     `queries` is the budget per sample, `access` the access level (by default the one that the attack needs). With
     `targeted`, y holds the classes to reach. `ids` are the numbers of the samples, which key their random numbers (by
     default 0, 1, …). `batch` images pass through the network at once (by default as many as suit the
-    device). The search runs in `precision`: `auto` is the
-    fastest that is known to lose nothing with this attack on this device. With `compiled=True` the network is compiled
+    device). The search runs in `precision`: `auto` is the fastest that is known to lose nothing with this attack on
+    this device, and float32 if the model fails there on the first images. With `compiled=True` the network is compiled
     first, which takes half a minute or so each network; with `auto` a long attack on a GPU goes on with the compiled
     network once it is ready. The judge uses float32 and the network as it is. It asks a randomised defence `looks`
     times, and the majority counts.
@@ -168,7 +172,7 @@ def attack(
     threat = Threat(ball, chosen.access if access is None else access, queries, targeted)
     ids = torch.arange(len(x)) if ids is None else ids
     check_attack(chosen, threat)
-    precision = resolve_precision(precision, chosen, model, ball, x.device)
+    precision = resolve_precision(precision, chosen, model, ball, x.device, lambda p, g: survives(p, model, x, g))
     most = most_queries(chosen, model, threat) * len(x)
     run = _Run(model, chosen, threat, x, y, ids, seed, fast_engine(x.device, batch, precision, compiled, most), looks)
     with torch.inference_mode(False):  # the caller may be in inference mode, which has no gradients
@@ -201,7 +205,9 @@ class _Run:
                 outcome = _broken_so_far(lambda: self._outcome(Kept(self.attack, images)), held.ledgers, meters)
                 known = set() if outcome is None else {r.sample for r in outcome.records}
                 unknown = [i for i in self.ids.tolist() if i not in known]
-                raise Interrupted(message(error, len(unknown), len(self.x)), images, outcome, unknown) from error
+                raise Interrupted(
+                    message(error, len(unknown), len(self.x), self.engine.precision), images, outcome, unknown
+                ) from error
 
     def _outcome(self, attack: Attack, watch: Callable[[Ledger], None] | None = None) -> Outcome:
         z, records, receipt = attack_and_judge(

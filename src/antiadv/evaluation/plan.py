@@ -10,6 +10,7 @@ network together.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Set
+from functools import partial
 
 from antiadv import attacks, defences
 from antiadv.core import spec
@@ -72,7 +73,8 @@ def make_cell(
     check_granted(defended, threat)
     randomised = isinstance(defended, Randomised)
     weights, attack_text = resources.weights(model), normal_attack(attack)
-    precision = resolve_precision(precision, attack, defended, threat.ball, resources.device)
+    survives = partial(resources.survives, model, defence, data)
+    precision = resolve_precision(precision, attack, defended, threat.ball, resources.device, survives)
     check_looks(looks)
     looks = looks if randomised else LOOKS
     files = attacks.files_digest(attack, defences.files(defence))

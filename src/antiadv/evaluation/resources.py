@@ -23,6 +23,7 @@ from antiadv.data.dataset import Dataset
 from antiadv.engine.fast import Fast, engine
 from antiadv.engine.precision import AUTO
 from antiadv.evaluation.cell import Cell
+from antiadv.evaluation.digits import TRIED, survives
 
 
 def find_device(asked: str | torch.device | None) -> torch.device:
@@ -66,6 +67,7 @@ class Resources:
         self._data: dict[str, Dataset] = {}
         self._last: tuple[str, nn.Module] | None = None
         self._defended: tuple[str, nn.Module, nn.Module] | None = None
+        self._survives: dict[tuple[str | bool, ...], bool] = {}
         self._engine: tuple[tuple[str, int | None, str | None], Fast] | None = None
 
     def __reduce__(self) -> tuple[type[Resources], tuple[object, ...]]:
@@ -131,6 +133,15 @@ class Resources:
             self._engine = kind, fast_engine(self.device, batch, precision, self.compiled, queries)
         self._engine[1].forget()
         return self._engine[1]
+
+    def survives(self, model: str, defence: str, data: str, precision: str, gradients: bool) -> bool:
+        """Whether the classifier can be searched in this precision: tried once, on the first images of the data."""
+        key = model, self.weights(model), defence, data, precision, gradients
+        if key not in self._survives:
+            dataset = self.data(data)
+            x = dataset.images(dataset.ids[:TRIED]).to(self.device)
+            self._survives[key] = survives(precision, self.defended(model, defence), x, gradients)
+        return self._survives[key]
 
     def weights(self, text: str) -> str:
         """The digest of the network's weights. For a network in hand it is computed each time: they may change."""

@@ -101,7 +101,7 @@ def attack_and_judge(
         if judge is not engine:
             with aside():
                 before, after = judged(x, engine), judged(z, engine)
-            check_sound(before.unsound | after.unsound, ids)
+            check_sound(before.unsound | after.unsound, ids, _precision(engine))
             agreement = _agreement((before, clean), (after, attacked))
             by_search, by_judge = (p.majority(y) == threat.targeted for p in (after, attacked))
             doubtful = samples_to_rerun(x, z, threat.ball, attack.minimal, by_search & goal, by_judge, rejected)
@@ -170,7 +170,9 @@ class _Batch:
         """Run the attack on these samples. → the images, and which of them the judge rejected during the search."""
         oracle = Oracle(self.model, self.threat, ledger, engine, rows.cpu(), report, self.draws.fold(DEFENDER))
         images = self.attack(oracle, self.x[rows], self.y[rows], self.threat.ball, self.draws[rows])
-        check_sound(ledger.unsound, self.ids)  # before the images: unsound answers may be why they are not finite
+        check_sound(
+            ledger.unsound, self.ids, _precision(engine)
+        )  # before the images: unsound answers may be why they are not finite
         z = tidy(self.x[rows], images.detach().to(self.x), self.ids[rows])
         return z, oracle.was_rejected(z).to(self.x.device)
 
@@ -180,6 +182,10 @@ class _Batch:
         z, _ = self.search(rows, judge, second, report)
         ledger.replace(rows.cpu(), second)
         return z
+
+
+def _precision(engine: Engine) -> str:
+    return getattr(engine, "precision", "float32")
 
 
 def _agreement(*pairs: tuple[Predictions, Predictions]) -> float:

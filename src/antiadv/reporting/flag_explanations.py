@@ -76,10 +76,11 @@ EXPLAINED = {
     "fast_alarm": Explanation(
         "the attack `fast` ran AutoAttack on some samples. It does so where a short blind search came further than its "
         "gradients, where a gradient was exactly zero, and where a short step changed the margin otherwise than the "
-        "gradient said. On a randomised defence it averages AutoAttack's two APGD runs over the random numbers, for "
-        "every sample. This is a count, not an estimate. Samples that fell to AutoAttack early may be missing in it.",
+        "gradient said. On a randomised defence it runs AutoAttack's version `rand`, APGD with both losses averaged "
+        "over the random numbers, on every sample. This is a count, not an estimate. Samples that fell to AutoAttack "
+        "early may be missing in it.",
         "The gradients of these samples do not lead to the nearest wrong class: they are masked. On robust networks "
-        "without a defence hardly any sample raises it.",
+        "without a defence hardly any sample raises it. On a randomised defence it says only which attack was run.",
         "Run `adaptive`, which attacks the network behind the defence.",
     ),
     "not_monotone": Explanation(

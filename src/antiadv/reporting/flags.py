@@ -20,11 +20,10 @@ from typing import Any
 from torch import Tensor
 
 from antiadv import attacks, defences
-from antiadv.attacks.white_box.fast import Fast
 from antiadv.core.attack import least_queries
 from antiadv.core.threat import Access
 from antiadv.evaluation.cell import Cell, Record
-from antiadv.evaluation.judge import idle
+from antiadv.evaluation.judge import idle, is_randomised, ran_autoattack
 from antiadv.reporting.groups import grouped
 from antiadv.reporting.measures import FEW, Difference, Share, difference, guesses, guessing, share, standing
 from antiadv.reporting.rows import Row, bare_cell, identity, level
@@ -134,12 +133,15 @@ def zero_gradients(rows: Sequence[Row]) -> Iterator[Flag]:
 
 
 def fast_alarm(rows: Sequence[Row]) -> Iterator[Flag]:
-    """`fast` did not trust the gradients of some samples, and ran AutoAttack on them."""
+    """`fast` ran AutoAttack: where it did not trust gradients, or because the defence is randomised."""
     for r in rows:
-        attack = attacks.parse(r.cell.attack)
-        if isinstance(attack, Fast) and (alarmed := sum(x.queries > attack.most_queries for x in r.records)):
+        dice = _is_randomised(r)
+        if alarmed := ran_autoattack(r.records, attacks.parse(r.cell.attack), dice):
             n = len(r.records)
             text = f"{_name(r)} ran AutoAttack on {alarmed} of {n} samples or more: it found their gradients masked."
+            if dice:
+                text = f"{_name(r)} ran AutoAttack's version `rand` on {alarmed} of {n} samples, as it does on every"
+                text = f"{text} randomised defence."
             yield Flag("fast_alarm", (r.cell,), (("alarmed", float(alarmed)), ("n", float(n))), text)
 
 
@@ -372,6 +374,12 @@ def stands(rows: Sequence[Row]) -> dict[int, bool]:
 def _compare(first: Sequence[Row], second: Sequence[Row]) -> Difference | None:
     before, after = stands(first), stands(second)
     return difference(before, after) if before.keys() & after.keys() else None
+
+
+def _is_randomised(r: Row) -> bool:
+    """By the name of the defence, or, for one in hand, by the judge's looks."""
+    known = defences.DEFENCES.get(r.cell.defence.partition(":")[0])
+    return is_randomised(r.records) if known is None else known.randomised
 
 
 # ---------------------------------------------------------------- wording

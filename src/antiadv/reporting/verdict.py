@@ -58,6 +58,7 @@ OTHERS = "Against attackers who do not know it,"
 
 LEVEL = 0.05  # significance level of a test
 MUCH = 0.10  # a gain counts as none if its interval excludes this
+FEW = 1_000  # queries: with fewer an attack has often not reached what it can
 LITTLE = 0.05  # if no larger share of the bare network's correct samples was broken, there was nothing to gain
 
 
@@ -80,6 +81,7 @@ class Level:
     seeds: tuple[int, ...] = (0,)
     broken: Share | None = None  # share of the bare network's correct samples that any attack in this ball broke
     samples: str = field(default="", compare=False)  # behind the gain, see `table.samples_of`
+    budgets: tuple[int, ...] = ()  # queries for each sample, where they were limited
 
     @property
     def tells(self) -> bool:
@@ -113,7 +115,8 @@ def levels(rows: Sequence[Row]) -> list[Level]:
             attacks = tuple(dict.fromkeys(r.cell.attack for _, r in used))
             seeds = tuple(sorted({r.cell.seed for _, r in used}))
             samples = samples_of((r.key for _, r in used), (b.key for b, _ in used))
-            made.append(Level(*place, access, attacks, gain, ratio, seeds, broken, samples))
+            budgets = tuple(sorted({q for _, r in mine if (q := r.cell.threat.queries) is not None}))
+            made.append(Level(*place, access, attacks, gain, ratio, seeds, broken, samples, budgets))
     return made
 
 
@@ -199,11 +202,20 @@ def _sentences(
     clean = paired_by(pair[0].records, pair[1].records, right)
     if clean.value < 0 and clean.p <= LEVEL:
         yield f"It costs {points(clean, signed=False)} of clean accuracy."
+    yield from short_budgets(parts)
     untried = dict.fromkeys(str(part.ball) for part in parts if part.ball not in {a.ball for a in adaptive})
     if adaptive and untried:
         yield f"No adaptive attack was run in {join(list(untried))}."
     if silent:
         yield f"In {join(silent)} the attacks broke almost nothing of the bare network, so nothing is known there."
+
+
+def short_budgets(parts: Sequence[Level]) -> Iterator[str]:
+    """With how many queries the gains were found, where that is few."""
+    few = [part for part in parts if part.budgets and part.access < Access.INTERNALS and max(part.budgets) < FEW]
+    if few:
+        each = [f"{join([f'{q:,}' for q in part.budgets])} {IF[part.access]}" for part in few]
+        yield f"These gains are for few queries on each sample: {join(each)}. With more they can be larger."
 
 
 def _known(defence: str, adaptive: Sequence[Level], unpaired: Row | None, balls: bool) -> str:

@@ -13,14 +13,17 @@
 margin at x. On 1,000 images of `compact:pretraining` nothing that is stored breaks a sample beyond that.
 
 (2) A few blind proposals must not find more than gradients do; where they do, the gradients are masked. On a
-randomised classifier one draw decides nothing: there two APGD runs (both losses) go through `eot` at once.
+randomised classifier one draw decides nothing, so no alarm is waited for. Every sample gets AutoAttack's version for
+such classifiers, `rand`: APGD with both losses, averaged over 20 draws. It runs through `eot`, so that the mean over
+the draws, and not one of them, decides between the two which samples go on.
 
 (3) A classifier that changes its answer between two close images, such as the layer, is not what its gradient says. On
 1,000 images each of seven robust networks the ratio lies within 0.14 of 1 (docs/fast.md), on 100 images of a standard
 one within 0.7. Behind the layer it is outside of (3) for 653 of 738 images. Both margins are the judge's, because the
 step is so short that a lower precision raised a false alarm.
 
-The records show the alarm: only AutoAttack makes more than `most_queries` queries. A report says so (`fast_alarm`).
+The records show the alarm: only AutoAttack makes more than `most_queries` queries. A report says so, and that a
+classifier is randomised (`fast_alarm`).
 
 Cost:       for a sample that stands within reach and raises no alarm 1 + 106 + 1 + 42 + 1 + 51 + 1 + 2 = 205 queries,
             141 of them with gradient; out of reach after the first target 1 + 22 + 1 + 51 + 1 + 2 = 78, 21 with
@@ -59,7 +62,7 @@ SHORT = 0.05  # the length of the step that checks the gradient, as a share of t
 REACH = 0.5  # share of the margin at x
 MM, PMA = MinimumMargin(targets=5, give_up=REACH), ProbabilityMargin(steps=20)
 STAGES = APGD(), APGD(loss="dlr")
-RANDOMISED = EOT(Cascade(STAGES))
+RANDOMISED = EOT(Cascade(STAGES))  # `autoattack:version=rand`
 PARTS: tuple[Attack, ...] = (MM, PMA, Square(), Autoattack(), RANDOMISED, Cascade(STAGES), *STAGES)
 
 
@@ -72,8 +75,9 @@ class Fast:
     access: ClassVar[Access] = Access.GRADIENTS
     norms: ClassVar[frozenset[float]] = frozenset({2, math.inf})
     minimal: ClassVar[bool] = False
-    # 2 had no (3), and 3 rounded its margins like the search: results differ only where one of them raises an alarm
-    still_shown: ClassVar[frozenset[int]] = frozenset({2, 3})
+    # 2 had no (3), and 3 rounded its margins like the search: results differ only where one of them raises an alarm.
+    # 4 had an edition of probability_margin that differs only towards a target.
+    still_shown: ClassVar[frozenset[int]] = frozenset({2, 3, 4})
 
     def __post_init__(self) -> None:
         at_least(1, probe=self.probe)

@@ -9,7 +9,7 @@
     stop       at the first fooling iterate; the last iterate is tested too
 
 A softmax that is nearly certain has no slope that float16 or float32 can hold. So where the margin of the scores is
-above 9 (all other classes together below about 1e-3), a step uses the scores in place of p. With `on=logits` all steps
+above 9 or below −9 (towards a target), a step uses the scores in place of p. With `on=logits` all steps
 do: that is the Margin Decomposition attack (Ma et al., 2023).
 
 Notation:   N → `steps`, Π → `ball.project`, h → `half`.
@@ -35,7 +35,7 @@ from antiadv.core.oracle import Oracle
 from antiadv.core.threat import Access
 from antiadv.core.validation import at_least
 
-CERTAIN = 9.0  # margin of the scores
+CERTAIN = 9.0  # size of the margin: all other classes together are below about 1e-3
 ROUNDS = 2
 
 On = Literal["auto", "probabilities", "logits"]
@@ -51,7 +51,8 @@ class ProbabilityMargin:
     access: ClassVar[Access] = Access.GRADIENTS
     norms: ClassVar[frozenset[float]] = frozenset({2, math.inf})
     minimal: ClassVar[bool] = False
-    edition: ClassVar[int] = 1
+    edition: ClassVar[int] = 2
+    still_shown: ClassVar[frozenset[int]] = frozenset({1})  # it differs only towards a target
 
     def __post_init__(self) -> None:
         at_least(1, steps=self.steps)
@@ -93,7 +94,7 @@ class _Part:
     def __call__(self, s: Tensor, y: Tensor) -> Tensor:
         p = s if self.on == "logits" else s.softmax(1)
         if self.on == "auto":
-            p = torch.where((margin(s, y) > CERTAIN)[:, None], s, p)
+            p = torch.where((margin(s, y).abs() > CERTAIN)[:, None], s, p)
         own = p.gather(1, y[:, None]).squeeze(1)
         other = p.scatter(1, y[:, None], -math.inf).amax(1)
         return self.own * own + self.other * other

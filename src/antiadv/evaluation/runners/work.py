@@ -23,6 +23,7 @@ from antiadv.core.draws import Draws
 from antiadv.core.engine import Eager
 from antiadv.core.errors import AntiadvError, Unfinished, first_line
 from antiadv.core.ledger import Ledger
+from antiadv.core.validation import in_float32
 from antiadv.defences import BARE
 from antiadv.engine.fast import Fast
 from antiadv.evaluation.automatic import most_queries
@@ -122,7 +123,8 @@ class Work:
                 f"{first_line(error)}; sent alone, {name_samples(bad)} raised too. "
                 "Fix the network, or leave these samples out."
             )
-        return f"{first_line(error)}. Fix the cause; --debug shows where it was raised."
+        other = "" if bad else in_float32(job.cell.precision)  # they raise in float32
+        return f"{first_line(error)}. Fix the cause (--debug shows where it was raised){other}."
 
     def _raising_samples(self, job: Job) -> list[int]:
         """The samples whose clean image makes the model raise when it is sent alone."""
