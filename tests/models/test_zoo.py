@@ -31,7 +31,7 @@ def by_spec(card: Card) -> str:
 
 
 def test_the_zoo_is_whole() -> None:
-    compact = ["standard", "trades", "mart", "awp", "hydra", "pretraining", "self_ensemble"]
+    compact = ["standard", "trades", "mart", "awp", "hydra", "pretraining", "self_ensemble", "gaussian"]
     wanted = {f"compact:{name}" for name in compact} | {
         "compact:awp,data=cifar100",
         "compact:pretraining,data=cifar100",
