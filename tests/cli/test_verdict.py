@@ -95,3 +95,9 @@ def test_bad_input_is_one_line(
     assert (code, out) == (2, "")
     assert said in err
     assert len(err.splitlines()) == 1
+
+
+def test_a_defence_for_an_endpoint_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    words = ["verdict", "--model", "http://127.0.0.1:9/v2/models/net", "--defence", "jpeg", "--store", str(tmp_path)]
+    assert main(words) == 2
+    assert "--defence" in capsys.readouterr().err

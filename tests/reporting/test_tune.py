@@ -14,9 +14,10 @@ import antiadv
 from antiadv.cli.__main__ import main
 from antiadv.core.errors import BadInput
 from antiadv.defences import wrap
-from antiadv.reporting.measures import Difference
-from antiadv.reporting.tune import SIZES, _finalists, _Half, halves
-from antiadv.reporting.tuning import Latency, Setting, Tuning
+from antiadv.reporting.measures import Difference, difference, share
+from antiadv.reporting.render.csv import table_as_csv
+from antiadv.reporting.tune import SIZES, _finalists, _Half, _holds, halves
+from antiadv.reporting.tuning import Candidate, Latency, Setting, Tuning
 from tests.toys import Toy, halfspace
 
 
@@ -115,6 +116,8 @@ def test_no_setting_is_recommended_if_none_keeps_the_labels() -> None:
     found = quick(net, x, net(x).argmax(1), gates=[1.0])
     assert (found.spec, found.candidates) == (None, [])
     assert f"{SIZES[0]:g}" in found.reason
+    assert len(found.compared) == found.tried == len(table_as_csv(found.table).splitlines()) - 1 > 0
+    assert all(c.kept.value < 0.995 and c.kept.n == 16 and c.gain is None for c in found.compared)
     assert found.sentence.startswith("No setting is recommended")
     assert found.json()["recommended"] is None
 
@@ -123,6 +126,28 @@ def test_no_setting_is_recommended_if_none_is_quick_enough() -> None:
     found = quick(TOY.model, TOY.x, TOY.y, latency_ms=1e-9)
     assert found.spec is None
     assert "ms" in found.reason
+    assert any(c.latency is not None and c.gain is None for c in found.compared)
+
+
+def test_a_setting_holds_if_the_check_half_itself_shows_what_is_asked() -> None:
+    def candidate(kept: int, gained: int, lost: int = 0) -> Candidate:
+        def stands(good: int) -> dict[int, bool]:
+            return {k: k < good for k in range(64)}
+
+        gain, adaptive = difference(stands(0), stands(gained)), difference(stands(lost), stands(0))
+        return Candidate(Setting(1, 0.1), share(kept, 128), gain, adaptive, Latency(1, 1, 1, 1, 2, 1))
+
+    assert share(126, 128).high > 0.995 > share(126, 128).value
+    assert [_holds(candidate(kept, 20), 0.995) for kept in (126, 127, 128)] == [False, False, True]
+    assert [_holds(candidate(128, gained), 0.995) for gained in (0, 1, 5, 6)] == [False, False, False, True]
+    assert [_holds(candidate(128, 20, lost), 0.995) for lost in (0, 5, 6)] == [True, True, False]
+
+
+def test_a_gain_that_may_be_chance_is_no_reason_for_a_setting() -> None:
+    few = quick(TOY.model, TOY.x, TOY.y, attacked=4, steps=[1], gates=[1.0])
+    assert few.candidates
+    assert all(c.gain.value > 0 and c.gain.p > 0.05 for c in few.candidates)
+    assert few.spec is None
 
 
 def test_the_cheaper_of_two_nearly_equal_settings_comes_first() -> None:

@@ -14,6 +14,8 @@ import antiadv
 from antiadv.cli.__main__ import main
 from antiadv.core.errors import BadInput, MissingExtra
 from antiadv.defences import wrap
+from antiadv.defences.robust_features import write_moment
+from antiadv.engine.meter import Meter
 from antiadv.serving import export as exporting
 from antiadv.serving.backend import Answer, Images
 from antiadv.serving.bundle import open_bundle
@@ -68,6 +70,94 @@ def test_a_gate_keeps_the_first_answer_where_the_network_is_sure() -> None:
     assert 0 < sure.sum() < len(x)
     assert torch.equal(found[sure], bare[sure])
     assert torch.equal(found[~sure], full[~sure])
+
+
+ONE_STEP = "anti_adversary:steps=1,step_size=0.05"
+AROUND = ("mirrored_scores", "mirrored_scores:kind=sine", "bit_depth", "jpeg")
+NESTED = [
+    *[(text,) for text in AROUND],
+    *[(text, ONE_STEP + ",gate=0.5") for text in AROUND],
+    *[(ONE_STEP, text) for text in AROUND],
+    ("jpeg", "rounded_scores", ONE_STEP, "bit_depth"),
+]
+
+
+def nested(texts: tuple[str, ...], net: nn.Module) -> nn.Module:
+    """Defences around a network, the outermost first."""
+    for text in reversed(texts):
+        net = wrap(text, net)
+    return net
+
+
+@pytest.mark.parametrize("texts", NESTED, ids=str)
+def test_every_deterministic_defence_is_traced_alone_and_nested(texts: tuple[str, ...]) -> None:
+    defended, x = nested(texts, small_net()), images()
+    with torch.no_grad():
+        found = traceable(defended)(x)
+        assert len(found) == 1  # these defences do not tell the scores of the bare network
+        assert torch.equal(found[0], defended(x))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("texts", NESTED, ids=str)
+def test_every_deterministic_defence_is_exported_alone_and_nested(texts: tuple[str, ...], tmp_path: Path) -> None:
+    defended, x = nested(texts, network("pools")), images(20)
+    made = antiadv.export(defended, x, tmp_path / "out")
+    answer = made.backend(threads=1).run(x.numpy())
+    assert answer.base_scores is None
+    with torch.no_grad():
+        np.testing.assert_allclose(answer.scores, defended(x).numpy(), atol=1e-4)
+
+
+def test_two_defences_that_surround_the_layer_are_exported(tmp_path: Path) -> None:
+    defended, x = nested(("mirrored_scores", ONE_STEP, "bit_depth"), network("linear")), images()
+    made = antiadv.export(defended, x, tmp_path / "out", "pt2")
+    with torch.no_grad():
+        np.testing.assert_allclose(made.backend().run(x.numpy()).scores, defended(x).numpy(), atol=1e-5)
+    assert made.card["cost"].startswith("2 forward and 1 backward")
+
+
+COSTS: list[tuple[tuple[str, ...], tuple[int, int]]] = [
+    ((), (1, 0)),
+    (("jpeg",), (1, 0)),
+    ((LAYER,), (3, 2)),
+    (("rounded_scores", LAYER), (3, 2)),
+    ((ONE_STEP, LAYER), (6, 5)),
+]
+
+
+@pytest.mark.parametrize(("texts", "passes"), COSTS, ids=str)
+def test_the_cost_counts_the_layers_inside_other_defences(texts: tuple[str, ...], passes: tuple[int, int]) -> None:
+    """The same numbers as a meter counts."""
+    net, x = small_net(), images(4)
+    with Meter(net) as meter, torch.no_grad():
+        nested(texts, net)(x)
+    assert (meter.forwards / len(x), meter.backwards / len(x)) == passes
+    assert exporting._passes(nested(texts, net)) == passes
+
+
+def test_an_edit_of_the_last_layer_is_traced_around_the_layer(tmp_path: Path) -> None:
+    net, x = network("linear"), images()
+    inner = wrap(LAYER, net)
+    write_moment(tmp_path / "moment", net, x)
+    outer = wrap(f"robust_features:path={tmp_path / 'moment'}", net)
+    both = wrap(LAYER, outer)
+    with torch.no_grad():
+        assert not torch.equal(both(x), inner(x))
+        assert torch.equal(traceable(both)(x)[0], both(x))
+
+
+def test_a_defence_with_a_memory_is_refused(tmp_path: Path) -> None:
+    for texts in (("stateful",), ("stateful", ONE_STEP), ("rounded_scores", "stateful")):
+        with pytest.raises(BadInput, match="stateful"):
+            antiadv.export(nested(texts, network("linear")), images(), tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_norm_over_the_image_is_refused_by_its_name(tmp_path: Path) -> None:
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.InstanceNorm2d(4, affine=True), nn.Flatten(), nn.Linear(784, 5)).eval()
+    with pytest.raises(BadInput, match="InstanceNorm"):
+        antiadv.export(wrap(ONE_STEP, net), images(), tmp_path / "out")
 
 
 @pytest.mark.parametrize("text", ["small_noise", "resize_pad"])
@@ -270,6 +360,7 @@ class Altered:
             "shape": s[:, 1:],
             "type": s.double(),
             "base": s,
+            "same": s,
         }[self.how]
 
 
@@ -278,6 +369,27 @@ def test_other_answers_fail_the_check(how: str) -> None:
     net = network("linear")
     with pytest.raises(BadInput, match="Nothing was kept"):
         compare(Altered(net, how), net, images(40))
+
+
+def test_a_file_that_is_kept_because_of_rounding_says_so() -> None:
+    """Scores that change by more than 0.001 with the last bits of the image."""
+
+    class Steep(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return 1e4 * x.flatten(1)[:, :5]
+
+    class Nudged(Altered):
+        def run(self, images: Images) -> Answer:
+            return Answer((self.net(torch.from_numpy(images)) + 2e-3).numpy())
+
+    x = images(40)
+    found = compare(Nudged(Steep(), "shift"), Steep(), x)
+    assert found.far == 40
+    assert found.rounding is not None
+    assert 20 <= found.rounding <= 40
+    assert f" {found.rounding})" in str(found)
+    assert found.json()["rounding"] == found.rounding
+    assert compare(Altered(network("linear"), "same"), network("linear"), x).rounding is None
 
 
 def test_a_file_that_fails_the_check_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

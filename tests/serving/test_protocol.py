@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -125,7 +127,7 @@ def test_too_many_rows_are_refused_before_their_data_is_read() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        b"", b"{", b"\xff\xfe", b"nul", b"[" * 100_000, b'{"a":' * 100_000, b"1" * 10_000,
+        b"", b"{", b"\xff\xfe", b"nul", b"[" * 100_000, b'{"a":' * 1000, b"1" * 10_000,
         json.dumps(changed(data=[float("nan")] * X.size)).encode(),
         json.dumps(changed(data=[float("inf")] * X.size)).encode(),
         b'{"inputs": [{"name": "images", "datatype": "FP32", "shape": [' + b"9" * 5000 + b", 3, 8, 8]}]}",
@@ -143,6 +145,51 @@ def test_brackets_inside_strings_are_no_nesting_and_hide_none() -> None:
     assert asked(json_request(X, id='"]' + "\\" + '"[[' * 50)).id is not None
     with pytest.raises(Refused, match="nested"):
         read(b'["]",' * 1000, None, SHAPE, 4)
+
+
+@pytest.mark.parametrize("text", [b'"\\' * 40_000, b'"' + b"a" * 2**20, b'"' + b"\\\\" * 2**19], ids=range(3))
+def test_strings_that_do_not_end_are_refused_in_little_time_and_memory(text: bytes) -> None:
+    body = b"[" * 40 + text
+    tracemalloc.start()
+    start = time.process_time()
+    try:
+        with pytest.raises(Refused) as caught:
+            read(body, None, (3, 512, 512), 4)  # so large that the number of strings is no reason to refuse
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert caught.value.status == 400
+    assert peak < 20 * len(body)
+    assert time.process_time() - start < 10  # a watchdog: a search that begins again at each quote takes minutes
+
+
+def test_what_follows_a_backslash_is_part_of_the_string() -> None:
+    assert asked(json_request(X, id='\\"[' + "[" * 100)).id is not None
+    with pytest.raises(Refused, match="nested"):
+        read(rb'["\\",' + b"[" * 40 + b"]" * 40 + b"]", None, SHAPE, 4)
+
+
+@pytest.mark.parametrize("each", [b"0.1,", b'"a",', b'""', rb"\"", b'{"a":'])
+def test_more_json_than_the_rows_allow_is_refused_before_it_is_read(
+    each: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def parse(*_: object, **__: object) -> None:
+        raise AssertionError("it was parsed")
+
+    monkeypatch.setattr(json, "loads", parse)
+    with pytest.raises(Refused) as caught:
+        read(b'{"inputs":[{"data":[' + each * (4 * X[0].size + 5000) + b"0]}]}", None, SHAPE, 4)
+    assert caught.value.status == 413
+
+
+def test_json_has_room_for_all_rows_of_a_small_model_and_for_one_row_of_any() -> None:
+    full = pictures(4)
+    assert np.array_equal(read(json.dumps(json_request(full)).encode(), None, SHAPE, 4).images, full)
+    one = json.dumps(json_request(np.zeros((1, 1, 1100, 1000), np.float32))).encode()
+    assert read(one, None, (1, 1100, 1000), 4).images.shape == (1, 1, 1100, 1000)
+    with pytest.raises(Refused) as caught:
+        read(one.replace(b"[0.0,", b"[" + b"0," * 1_100_000, 1), None, (1, 1100, 1000), 4)
+    assert caught.value.status == 413
 
 
 @pytest.mark.parametrize("pixel", [np.nan, np.inf, -np.inf, -1e-3, 1.5])

@@ -124,6 +124,47 @@ def test_a_body_beyond_the_limit_is_refused_while_it_comes(live: Live) -> None:
     check_alive(live)
 
 
+LONG = {
+    "one header": [b"POST /v2/models/net/infer HTTP/1.1\r\nHost: x\r\nA: ", b"x" * 65536],
+    "many headers": [b"GET /v2 HTTP/1.1\r\nHost: x\r\n", b"A: b\r\n" * 10_000],
+    "path": [b"GET /", b"x" * 65536],
+    "trailers": [b"POST /v2 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n", b"A: b\r\n" * 10_000],
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_headers_and_trailers_without_an_end_are_cut(live: Live, name: str) -> None:
+    host, _, port = live.host.partition(":")
+    begin, more = LONG[name]
+    answer = b""
+    with socket.create_connection((host, int(port)), PATIENCE) as raw:
+        raw.sendall(begin)
+        try:
+            for _ in range(1000):
+                raw.sendall(more)
+        except ConnectionError:
+            pass
+        else:
+            pytest.fail("65 MB were taken")
+        with suppress(ConnectionError):
+            answer = raw.recv(100)
+    assert not answer or 400 <= int(answer.split()[1]) < 500
+    check_alive(live)
+
+
+def test_long_headers_that_end_and_many_small_chunks_are_taken(live: Live) -> None:
+    host, _, port = live.host.partition(":")
+    body, headers = binary_request(X)
+    with closing(http.client.HTTPConnection(host, int(port), timeout=PATIENCE)) as connection:
+        for _ in range(3):
+            parts = iter([body[k : k + 1] for k in range(len(body))])
+            more = headers | {"Transfer-Encoding": "chunked", "X-Long": "x" * 60_000}
+            connection.request("POST", INFER, parts, more, encode_chunked=True)
+            answer = connection.getresponse()
+            assert answer.status == 200
+            answer.read()
+
+
 def test_sighup_reloads_and_sigterm_answers_every_accepted_request() -> None:
     slow = ("--model", "tests.serving.nets:Slow", "--defence", "none", "--shape", "3,8,8", "--name", "net")
     with serving(*slow, "--batch", "2", "--quiet") as server:

@@ -101,7 +101,9 @@ def bomb(rng: random.Random) -> tuple[bytes, dict[str, str]]:
     head = b'{"inputs":[{"name":"images","datatype":"FP32","shape":[1,3,8,8],"data":'
     bodies = [b"[" * n, b'{"a":' * n, head + b"[" * n + b"]" * n + b"}]}", head + b"9" * n + b"}]}",
               head + b"[" + b"1e" + b"9" * n + b"]}]}", head + b"[" + b"[]," * n + b"0]}]}", b'{"id":"' + b"\\u0" * n,
-              b'{"inputs":1,' * 3 + b'"inputs":[]}', rng.randbytes(n), b"", b"\x00" * n, b"\xef\xbb\xbf{}"]  # fmt: skip
+              b'{"inputs":1,' * 3 + b'"inputs":[]}', rng.randbytes(n), b"", b"\x00" * n, b"\xef\xbb\xbf{}",
+              b"[" * 33 + b'"\\' * n, b"[" * 33 + b'"' + b"a" * n, b"[" * 33 + b'""' * n,
+              head + b"[" + b"0.1," * n]  # fmt: skip
     return rng.choice(bodies), {}
 
 

@@ -6,11 +6,15 @@ import http.client
 import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import numpy as np
 import pytest
@@ -20,6 +24,7 @@ from antiadv.core.errors import BadInput
 from antiadv.serving.keys import Keys, digest
 from antiadv.serving.limits import Limits
 from antiadv.serving.source import Source
+from tests.serving.live import ROOT, serving
 from tests.serving.nets import bare, binary_request, binary_scores, pictures
 
 ray = pytest.importorskip("ray")
@@ -120,6 +125,41 @@ def test_answers_are_equal_and_none_is_lost_when_an_engine_is_killed(monkeypatch
         after = processes(handle)
         assert min(first) not in after  # another one was started
         assert len(after) == 2
+
+
+@pytest.mark.slow
+def test_the_command_counts_batches_and_ends_with_0_after_sigterm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    words = ("--model", "tests.serving.nets:bare", "--defence", "none", "--shape", "3,8,8", "--name", "net")
+    body, headers = binary_request(pictures(3))
+    with serving(*words, "--runner", "ray", "--quiet", port=free_port()) as live:
+        name, _, port = live.host.partition(":")
+        with closing(http.client.HTTPConnection(name, int(port), timeout=PATIENCE)) as connection:
+            connection.request("POST", INFER, body, headers)
+            assert connection.getresponse().status == 200
+        metrics = urlopen(f"{live.url}/metrics", timeout=PATIENCE).read().decode()
+        assert live.end() == 0
+    numbers = dict(line.rsplit(" ", 1) for line in metrics.splitlines() if not line.startswith("#"))
+    for counted in ("batches_total", "batch_rows_count", "queue_seconds_count", "engine_seconds_count"):
+        assert float(numbers[f"antiadv_{counted}"]) == 1
+    texts = [line["text"] for line in live.lines if line["event"] == "text"]
+    assert all("(raylet)" in text for text in texts), texts  # what Ray's node says of its own, no logger of ours sees
+    assert [line["event"] for line in live.lines if line["event"] != "text"] == [
+        "listening",
+        "closing",
+        "ended",
+        "gone",
+    ]
+
+
+@pytest.mark.slow
+def test_a_bundle_that_no_engine_can_load_is_named(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "antiadv", "serve", "nothing", "--runner", "ray", "--port", str(free_port())]
+    path = os.pathsep.join([str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+    env = {**os.environ, "PYTHONPATH": path, "RAY_USAGE_STATS_ENABLED": "0"}
+    done = subprocess.run(command, capture_output=True, text=True, env=env, cwd=tmp_path, timeout=PATIENCE)
+    assert done.returncode == 2
+    assert f"{tmp_path / 'nothing'} is no bundle" in done.stderr
 
 
 def wait_for(true: Any) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 import torch
@@ -74,3 +76,17 @@ def test_a_source_names_a_network_or_a_bundle() -> None:
     for wrong in ({}, {"backend": "fast", "model": "x"}):
         with pytest.raises(BadInput):
             Source(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_defence_with_a_memory_is_refused() -> None:
+    with pytest.raises(BadInput, match="stateful"):
+        Source(model="tests.serving.nets:bare", defence="stateful", shape=SHAPE).load(4)
+
+
+def test_an_endpoint_and_a_network_that_cannot_be_copied_are_refused() -> None:
+    with pytest.raises(BadInput, match="endpoint"):
+        Source(model="http://127.0.0.1:9/v2/models/net", shape=SHAPE).load(4)
+    locked = bare()
+    locked.lock = threading.Lock()  # type: ignore[assignment]
+    with pytest.raises(BadInput, match="copied"):
+        TorchBackend(locked, SHAPE, CPU)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -64,8 +65,15 @@ def command(
     show.out().print(
         f"{made.card['model']} with {made.card['defence']} is in {out}, as {format}. It costs {made.card['cost']}.\n"
         f"Compared with PyTorch on {check['images']} images: {check['same_labels']} labels are equal, the largest "
-        f"difference of a score is {check['largest_difference']:.1e}, {check['far']} samples differ by more than 0.001."
+        f"difference of a score is {check['largest_difference']:.1e}, {check['far']} samples differ by more than 0.001"
+        f"{_by_rounding(check)}."
     )
+
+
+def _by_rounding(check: Mapping[str, Any]) -> str:
+    """Why more than a few samples may differ."""
+    own = check["rounding"]
+    return "" if own is None else f"; in PyTorch itself {own} do by rounding alone, so the file was kept"
 
 
 def _read(path: Path) -> str:

@@ -86,7 +86,8 @@ def command(
         return
     from antiadv.serving import on_ray
 
-    on_ray.serve_on_ray(source, limits, read(), host, port, address or None, on_ray.parse_replicas(replicas), logs.to())
+    many = on_ray.parse_replicas(replicas)
+    on_ray.serve_on_ray(source, limits, read(), host, port, address or None, many, logs.to(), quiet)
 
 
 def _shape(text: str) -> tuple[int, ...]:

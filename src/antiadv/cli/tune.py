@@ -55,8 +55,7 @@ def command(
     if json:
         show.print_json({"model": model, "files": [str(path) for path in files], **found.json()})
         return
-    if found.candidates:
-        show.out().print(table_for_terminal(found.table))
+    show.out().print(table_for_terminal(found.table))
     for line in (*found.sentences, *(f"Written: {path}" for path in files)):
         show.out().print(line, soft_wrap=True)
 

@@ -32,7 +32,14 @@ FEW = 64  # samples
 
 def command(
     model: options.Model = "compact:trades",
-    defence: options.Defence = "anti_adversary",
+    defence: Annotated[
+        str | None,
+        typer.Option(
+            "--defence",
+            help="Defence, such as anti_adversary:steps=2; an endpoint has its own.",
+            show_default="anti_adversary",
+        ),
+    ] = None,
     data: options.Data = "cifar10",
     samples: Annotated[str | None, options.few(FEW)] = None,
     minutes: Annotated[float, typer.Option("--minutes", help="Take as many of the samples as fit into this.")] = 5.0,
@@ -62,6 +69,9 @@ def command(
 
     check_minutes(minutes)
     model, remote = options.authorised(model, authorised), models.is_remote(model)
+    if remote and defence is not None:
+        raise BadInput("an endpoint is attacked with the defence that it has; leave --defence out.")
+    defence = defence or "anti_adversary"
     resources, facts = Resources(device, compiled=options.compiled(compiled)), Store(store)
     dataset = resources.data(data)
     asked = options.chosen(dataset, samples, FEW)

@@ -5,10 +5,12 @@
     2. Candidates that are too slow, or that lose against an attacker who knows the layer, are left out.
     3. The rest are attacked through their scores, with few queries. The best few are finalists: the one with the
        largest gain, and among those within SAME of it the one with the fewest passes.
-    4. The finalists are measured on the other half. The first one that holds there is recommended.
+    4. The finalists are measured on the other half. The first one that keeps enough labels there, and whose gain there
+       is significant, is recommended.
 
-All numbers of the result are those of the other half. The attacker who knows the layer attacks the bare network, and
-sends what breaks it: these images are found once, and each setting is asked about them.
+The numbers of the result are those of the other half; if there are no finalists, those of the first one. The attacker
+who knows the layer attacks the bare network, and sends what breaks it: these images are found once, and each setting is
+asked about them.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ from antiadv.engine.meter import Meter, seconds
 from antiadv.evaluation import attack
 from antiadv.evaluation.cell import Record
 from antiadv.reporting.measures import Difference, Share, difference, paired, share
-from antiadv.reporting.tuning import BATCH, Candidate, Latency, Setting, Tuning
+from antiadv.reporting.tuning import BATCH, Candidate, Latency, Setting, Tried, Tuning
 from antiadv.reporting.verdict import LEVEL
 
 STEPS, GATES = (1, 2), (1.0, 0.99, 0.9)
@@ -109,17 +111,22 @@ def _tune(
     latencies = {s: times[s.steps, s.gate] for s in settings}
     quick = [s for s in settings if latency_ms is None or latencies[s].one_ms <= latency_ms]
     tell(f"{len(settings)} settings keep them, {len(quick)} are quick enough; looking for gains")
-    gains = {s: first.gain(s) for s in quick if not _worse(first.adaptive(s))}
+    adaptive = {s: first.adaptive(s) for s in quick}
+    gains = {s: first.gain(s) for s in quick if not _worse(adaptive[s])}
     best = _finalists(gains, latencies)
     tell(f"checking {len(best)} of them on {len(second.x)} other images")
     checked = [Candidate(s, second.kept(s), second.gain(s), second.adaptive(s), latencies[s]) for s in best]
-    holding = [c for c in checked if c.kept.high >= keep and c.gain.value > 0 and not _worse(c.adaptive)]
+    holding = [c for c in checked if _holds(c, keep)]
+    compared = [
+        Tried(s, first.kept(s), gains.get(s), adaptive.get(s), latencies.get(s))
+        for s in sorted(first.asked, key=lambda s: (s.steps, -s.gate, s.step_size))
+    ]
     why = _reason(settings, quick, gains, checked, keep, latency_ms) if not holding else ""
     named = f"{SEARCH} with {first.queries} queries in {first.ball}"
     curves = {k: [(a, v.value) for (k_, a), v in first.ungated.items() if k_ == k] for k in steps}
     return Tuning(
         checked, holding[0] if holding else None, why, keep, latency_ms, named, (len(first.x), len(second.x)),
-        first.attacked, len(first.asked), curves,
+        first.attacked, compared, curves,
     )  # fmt: skip
 
 
@@ -276,6 +283,16 @@ def _worse(gain: Difference) -> bool:
     return gain.value < 0 and gain.p <= LEVEL
 
 
+def _holds(c: Candidate, keep: float) -> bool:
+    """Whether a finalist does on the check half what was asked."""
+    return c.kept.value >= keep and _better(c.gain) and not _worse(c.adaptive)
+
+
+def _better(gain: Difference) -> bool:
+    """Whether the layer gains, by more than chance."""
+    return gain.value > 0 and gain.p <= LEVEL
+
+
 def _reason(
     settings: Sequence[Setting],
     quick: Sequence[Setting],
@@ -293,7 +310,12 @@ def _reason(
         return f"all {len(quick)} settings lose against an attacker who knows the layer"
     if not checked:
         return f"none of {len(gains)} settings gains anything against {SEARCH}"
-    return f"none of {len(checked)} settings that were best on one half holds on the other"
+    few, chance = (sum(c.kept.value < keep for c in checked), sum(not _better(c.gain) for c in checked))
+    return (
+        f"none of {len(checked)} settings that were best on one half holds on the other, where {few} of them keep less "
+        f"than {100 * keep:g} % of the labels, the gain of {chance} may be chance, and "
+        f"{sum(_worse(c.adaptive) for c in checked)} lose against an attacker who knows the layer"
+    )
 
 
 # ---------------------------------------------------------------- time

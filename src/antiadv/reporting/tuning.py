@@ -86,8 +86,22 @@ class Candidate:
 
 
 @dataclass(frozen=True)
+class Tried:
+    """A setting and its numbers on the half that is used to choose. What was not measured is None."""
+
+    setting: Setting
+    kept: Share
+    gain: Difference | None
+    adaptive: Difference | None
+    latency: Latency | None
+
+    def json(self) -> dict[str, Any]:
+        return {"spec": self.setting.text, **dataclasses.asdict(self)}
+
+
+@dataclass(frozen=True)
 class Tuning:
-    """What `tune` found. `candidates` have the numbers of the check half; `curves` those of the other half.
+    """What `tune` found. `candidates` have the numbers of the check half; `compared` and `curves` those of the other.
 
     `recommended` is None if no setting fulfils what was asked; `reason` then says which demand failed.
     """
@@ -100,8 +114,13 @@ class Tuning:
     attack: str
     images: tuple[int, int]  # chosen on, checked on
     attacked: int
-    tried: int
+    compared: list[Tried]
     curves: dict[int, list[tuple[float, float]]]  # K → α and the share of labels kept, without a gate
+
+    @property
+    def tried(self) -> int:
+        """How many settings were compared."""
+        return len(self.compared)
 
     @property
     def spec(self) -> str | None:
@@ -123,8 +142,9 @@ class Tuning:
     @property
     def sentences(self) -> list[str]:
         first, second = self.images
+        which = f"of {second} other images" if self.candidates else "of these, because none came to the check"
         how = (
-            f"{self.tried} settings were compared on {first} images; the numbers are of {second} other images. "
+            f"{self.tried} settings were compared on {first} images; the numbers are {which}. "
             "The gain is against attackers who do not know the layer."
         )
         return [how, self.sentence]
@@ -132,18 +152,18 @@ class Tuning:
     @property
     def table(self) -> Table:
         head = ("setting", "labels kept %", "gain", "adaptive gain", "ms, batch 1", "× bare", f"ms, batch {BATCH}")
-        lines = tuple(self._line(c) for c in self.candidates)
+        lines = tuple(self._line(c) for c in self.candidates or self.compared)
         return Table("tune", "Settings of the layer", (*head, "× bare ", "passes", ""), lines)
 
-    def _line(self, c: Candidate) -> tuple[Entry, ...]:
-        t = c.latency
-        numbers = (t.one_ms, t.ratio_one, t.many_ms, t.ratio_many, t.passes)
+    def _line(self, c: Candidate | Tried) -> tuple[Entry, ...]:
+        t, none = c.latency, Entry("")
+        numbers = () if t is None else (t.one_ms, t.ratio_one, t.many_ms, t.ratio_many, t.passes)
         return (
             code(c.setting.text),
             measured(c.kept),
-            measured(c.gain),
-            measured(c.adaptive),
-            *(Entry(f"{v:.3g}", round(v, 4)) for v in numbers),
+            none if c.gain is None else measured(c.gain),
+            none if c.adaptive is None else measured(c.adaptive),
+            *([Entry(f"{v:.3g}", round(v, 4)) for v in numbers] or [none] * 5),
             Entry("recommended" if c is self.recommended else ""),
         )
 
@@ -160,7 +180,8 @@ class Tuning:
         names = ("keep", "latency_ms", "attack", "images", "attacked", "tried", "reason")
         plain: dict[str, Any] = {"recommended": self.spec} | {name: getattr(self, name) for name in names}
         curves = {str(steps): points for steps, points in self.curves.items()}
-        return plain | {"candidates": [c.json() for c in self.candidates], "curves": curves, "verdict": self.sentence}
+        rows = {name: [c.json() for c in getattr(self, name)] for name in ("candidates", "compared")}
+        return plain | rows | {"curves": curves, "verdict": self.sentence}
 
     @property
     def figure(self) -> Figure:

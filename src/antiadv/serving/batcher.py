@@ -36,7 +36,7 @@ class Ran:
     rows: int
     waits: list[float]
     seconds: float
-    answer: Answer | None  # None if the backend failed
+    failed: bool  # the backend raised an error
 
 
 @dataclass
@@ -122,8 +122,8 @@ class Batcher:
             end = time.monotonic()
             if self._watch is not None:  # before the answers go out, so that a client finds its own rows in the metrics
                 waits = [start - piece.since for piece in pieces]
-                done = None if isinstance(answer, Exception) else answer
-                self._watch(Ran(sum(len(p.images) for p in pieces), waits, end - start, done))
+                failed = isinstance(answer, Exception)
+                self._watch(Ran(sum(len(p.images) for p in pieces), waits, end - start, failed))
             _deliver(pieces, answer)
 
     def _take(self) -> list[_Piece]:

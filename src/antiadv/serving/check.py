@@ -33,18 +33,24 @@ LARGEST_BATCH = 64
 
 @dataclass(frozen=True)
 class Check:
-    """`far` samples differ by more than `FAR`; `batches` are the sizes of the requests."""
+    """`far` samples differ by more than `FAR`; `batches` are the sizes of the requests.
+
+    `rounding` says how many differ in PyTorch itself by rounding alone. It is counted if `far` is more than few, and
+    then it is the reason that the file was kept.
+    """
 
     images: int
     same_labels: int
     largest_difference: float
     far: int
     batches: tuple[int, ...]
+    rounding: int | None = None
 
     def __str__(self) -> str:
         return (
             f"{self.same_labels} of {self.images} labels are equal, the largest difference of a score is "
             f"{self.largest_difference:.1e}, and {self.far} samples differ by more than {FAR:g}"
+            + ("" if self.rounding is None else f" (by rounding alone, in PyTorch, {self.rounding})")
         )
 
     def json(self) -> dict[str, Any]:
@@ -115,9 +121,11 @@ def _compared(found: Tensor, want: Tensor, batches: tuple[int, ...], own: Callab
     top = want.topk(2, 1).values
     clear = (top[:, 0] - top[:, 1]) > TIE * (want.amax(1) - want.amin(1))
     far = _far(found, want)
-    check = Check(len(want), int(same.sum()), (found - want).abs().max().item(), far, batches)
-    many = far > max(1, FEW * len(want)) and far > TIMES * own()
-    if (clear & ~same).any() or many:
+    few = far <= max(1, FEW * len(want))
+    by_rounding = None if few else own()
+    largest = (found - want).abs().max().item()
+    check = Check(len(want), int(same.sum()), largest, far, batches, by_rounding)
+    if (clear & ~same).any() or (by_rounding is not None and far > TIMES * by_rounding):
         raise BadInput(
             f"the exported file must answer as the network does, but {check}. Nothing was kept; use another format, "
             "or report this network."

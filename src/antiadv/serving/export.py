@@ -17,7 +17,6 @@ is written under another name, opened again as a server would, compared, and the
 from __future__ import annotations
 
 import contextlib
-import copy
 import logging
 import platform
 import re
@@ -37,7 +36,9 @@ from antiadv.core import spec, torch_private
 from antiadv.core.defence import Defence, base_of
 from antiadv.core.errors import AntiadvError, BadInput, first_line
 from antiadv.core.validation import check_base, check_images, check_scores, fitting
+from antiadv.defences.anti_adversary import AntiAdversary
 from antiadv.engine.rewrites.fold_norms import fold_norms
+from antiadv.serving.backend import check_no_memory, copied
 from antiadv.serving.bundle import FILES, LARGEST_MODEL, Bundle, open_bundle, write_card
 from antiadv.serving.check import compare
 from antiadv.serving.gradients import onnx_table
@@ -75,6 +76,7 @@ def export(
     """
     target = _check_arguments(model, example, path, format)
     images = example.detach().to("cpu", torch.float32)
+    check_no_memory(model)
     traceable(model)  # refuses what is random, before any work
     reference = _copied(model)
     with torch.no_grad(), fitting(reference, images):
@@ -124,13 +126,7 @@ def _check_arguments(model: nn.Module, example: Tensor, path: str | Path, format
 
 def _copied(model: nn.Module) -> nn.Module:
     """A copy on the CPU in float32, whose weights need no gradients."""
-    try:
-        return copy.deepcopy(model).cpu().float().requires_grad_(False)
-    except Exception as error:
-        raise BadInput(
-            f"a classifier to export must be one that can be copied; copying fails ({first_line(error)}). "
-            "Build it anew from its weights."
-        ) from error
+    return copied(model).cpu().float().requires_grad_(False)
 
 
 def _folded(model: nn.Module, images: Tensor) -> nn.Module:
@@ -238,12 +234,21 @@ def _defence_text(model: nn.Module) -> str:
 
 
 def _cost(model: nn.Module) -> str:
-    """What one image costs, for a layer in front of a bare network."""
-    steps = getattr(model, "steps", 0)
-    if not isinstance(model, Defence) or not steps:
+    """What one image costs, with all defences around the bare network."""
+    forwards, backwards = _passes(model)
+    if not backwards:
         return "one forward pass"
     gated = "; the gate saves nothing here, because the graph has no branches" if is_gated(model) else ""
-    return f"{steps + 1} forward and {steps} backward passes for every image{gated}"
+    return f"{forwards} forward and {backwards} backward passes for every image{gated}"
+
+
+def _passes(model: nn.Module) -> tuple[int, int]:
+    """Forward and backward passes of the bare network. A layer asks its base K + 1 times, and goes back K times."""
+    if not isinstance(model, Defence):
+        return 1, 0
+    forwards, backwards = _passes(model.base)
+    steps = model.steps if isinstance(model, AntiAdversary) else 0
+    return (steps + 1) * forwards, (steps + 1) * backwards + steps
 
 
 def _versions(format: str) -> dict[str, str]:

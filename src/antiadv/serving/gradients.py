@@ -76,7 +76,10 @@ def _norm(
 ) -> tuple[Tensor, None, None]:
     """∂/∂x of a batch norm in evaluation mode."""
     if training or any(mask[1:]):
-        raise BadInput("a network to export is in evaluation mode and frozen; found a batch norm that is not.")
+        raise BadInput(
+            "a norm of an exported network must use stored statistics; found one that computes them from its images, "
+            "such as InstanceNorm2d, or a batch norm in training mode. Use GroupNorm, or call eval()."
+        )
     factor = (variance + eps).rsqrt()
     return _times(grad, factor if weight is None else weight * factor), None, None
 

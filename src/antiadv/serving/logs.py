@@ -34,6 +34,16 @@ def silent(event: str, **facts: object) -> None:
     """No log."""
 
 
+def without_requests(log: Log) -> Log:
+    """The same log, of events only."""
+
+    def quiet(event: str, **facts: object) -> None:
+        if event != "request":
+            log(event, **facts)
+
+    return quiet
+
+
 class _Events(logging.Handler):
     def __init__(self, log: Log) -> None:
         super().__init__(logging.WARNING)

@@ -67,7 +67,7 @@ class Metrics:
         self.engine.observe(batch.seconds)
         for wait in batch.waits:
             self.waits.observe(wait)
-        if batch.answer is None:
+        if batch.failed:
             self.failed.inc()
 
     def accepted(self, client: str, rows: int, near: int) -> None:

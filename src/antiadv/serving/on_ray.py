@@ -16,10 +16,12 @@ request is answered.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import threading
-from collections.abc import Awaitable, Iterator
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any  # Ray's handles are untyped
 
@@ -28,7 +30,7 @@ from antiadv.core.signals import handling
 from antiadv.serving import logs
 from antiadv.serving.app import make_app
 from antiadv.serving.backend import Answer, Images
-from antiadv.serving.batcher import Batcher, QueueFull
+from antiadv.serving.batcher import Batcher, QueueFull, Ran
 from antiadv.serving.keys import Keys
 from antiadv.serving.limits import Limits
 from antiadv.serving.request_handler import RequestHandler, Served
@@ -44,6 +46,7 @@ except ImportError as error:
 
 ENGINE, FRONT = "antiadv-engine", "antiadv"
 PAUSE = 0.1  # seconds before another engine is asked
+KEPT = 1024  # batches whose numbers wait for an answer that takes them to the front
 SLACK = 10.0  # seconds more than a request may take, until Ray ends a replica by force
 
 Replicas = tuple[int, int]  # the fewest and the most
@@ -74,13 +77,19 @@ def serve_on_ray(
     address: str | None,
     replicas: Replicas,
     log: logs.Log,
+    quiet: bool = False,
 ) -> None:
     """Deploy on the cluster at this address, or on one of its own, and remove it after SIGTERM or Ctrl-C."""
-    with _stopping() as stop, _cluster(address, host, port):
+    source = source.resolved()
+    with (
+        logs.libraries(log),
+        _cluster(address, host, port),
+        _stopping() as stop,
+    ):  # in this order: ray.init sets a handler of SIGTERM too
         try:
-            deploy(source, limits, keys, replicas)
+            deploy(source, limits, keys, replicas, quiet)
         except RuntimeError as error:
-            raise BadInput(f"Ray could not start the server: {reason(error)}. The logs of Ray have more.") from error
+            raise BadInput(f"Ray could not start the server: {_failure() or reason(error)}") from error
         log("listening", url=f"http://{host}:{port}", runner="ray")
         try:
             while not stop.wait(1.0):
@@ -92,7 +101,14 @@ def serve_on_ray(
     log("ended")
 
 
-def deploy(source: Source, limits: Limits, keys: Keys, replicas: Replicas) -> None:
+def _failure() -> str:
+    """Why a replica did not start: the last line of its traceback."""
+    texts = [d.message for app in serve.status().applications.values() for d in app.deployments.values()]
+    last = [text.strip().splitlines()[-1] for text in texts if "Traceback" in text]
+    return last[0].removeprefix(f"{BadInput.__module__}.{BadInput.__name__}: ")[:500] if last else ""
+
+
+def deploy(source: Source, limits: Limits, keys: Keys, replicas: Replicas, quiet: bool = False) -> None:
     """Start engines, ask one of them what it serves, and start the front."""
     least, most = replicas
     cuda = any(name.startswith("cuda") for name in source.devices)
@@ -114,7 +130,7 @@ def deploy(source: Source, limits: Limits, keys: Keys, replicas: Replicas) -> No
     facts = handle.facts.remote().result(timeout_s=patience)
 
     def application() -> Any:
-        return make_front_app(limits, keys, facts)
+        return make_front_app(limits, keys, facts, quiet)
 
     front = serve.deployment(
         serve.ingress(application)(),
@@ -127,10 +143,11 @@ def deploy(source: Source, limits: Limits, keys: Keys, replicas: Replicas) -> No
     serve.run(front.bind(), name=FRONT, route_prefix="/")
 
 
-def make_front_app(limits: Limits, keys: Keys, facts: dict[str, Any]) -> Any:
+def make_front_app(limits: Limits, keys: Keys, facts: dict[str, Any], quiet: bool = False) -> Any:
     """The application in the replica of the front."""
-    engine = Remote(serve.get_deployment_handle(ENGINE, ENGINE), limits.queue)
-    handler = RequestHandler(limits, keys, logs.to())
+    log = logs.to()
+    handler = RequestHandler(limits, keys, logs.without_requests(log) if quiet else log)
+    engine = Remote(serve.get_deployment_handle(ENGINE, ENGINE), limits.queue, handler.metrics.ran)
     handler.serve(Served(engine, **facts))
     return make_app(handler)
 
@@ -146,12 +163,15 @@ class Engine:
             "classes": first.classes, "class_names": loaded.class_names,
         }  # fmt: skip
         most = 2 * limits.batch * limits.rows  # all that Ray may send: the front has limited it
-        self._batcher = Batcher(loaded.backends, limits.batch, limits.wait, most)
+        self._ran: deque[Ran] = deque(maxlen=KEPT)
+        self._batcher = Batcher(loaded.backends, limits.batch, limits.wait, most, self._ran.append)
         self._batcher.warm()
         self._batcher.start()
 
-    async def __call__(self, images: Images) -> Answer:
-        return await self._batcher.submit(images)
+    async def __call__(self, images: Images) -> tuple[Answer, list[Ran]]:
+        """The answer, and the batches that ran since the last one, for the metrics of the front."""
+        answer = await self._batcher.submit(images)
+        return answer, [self._ran.popleft() for _ in range(len(self._ran))]
 
     async def facts(self) -> dict[str, Any]:
         return self._facts
@@ -164,8 +184,8 @@ class Engine:
 class Remote:
     """The engines, as the front sees them."""
 
-    def __init__(self, handle: Any, queue: int) -> None:
-        self._handle, self._most, self.queued = handle, queue, 0
+    def __init__(self, handle: Any, queue: int, watch: Callable[[Ran], None]) -> None:
+        self._handle, self._most, self._watch, self.queued = handle, queue, watch, 0
 
     def submit(self, images: Images) -> Awaitable[Answer]:
         if self.queued + len(images) > self._most:
@@ -178,7 +198,10 @@ class Remote:
         try:
             while True:
                 try:
-                    answer: Answer = await self._handle.remote(images)
+                    answer: Answer
+                    answer, batches = await self._handle.remote(images)
+                    for batch in batches:
+                        self._watch(batch)
                     return answer
                 except (RayActorError, RayServeException):  # the engine died, or all are busy or starting
                     await asyncio.sleep(PAUSE)
@@ -198,6 +221,7 @@ def _cluster(address: str | None, host: str, port: int) -> Iterator[None]:
         )
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise BadInput(f"no Ray cluster at {address}: {reason(error)}. Start one with ray start.") from error
+    logging.getLogger("ray.serve").setLevel(logging.ERROR)  # its lines are no JSON
     try:
         serve.start(http_options={"host": host, "port": port})
         yield

@@ -31,7 +31,10 @@ OUTPUTS = {"scores": "FP32", "label": "INT64"}
 LONGEST_ID = 1024
 DEEPEST = 32
 MOST_LISTS = 2**20
-STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+MOST_IN_JSON = 2**20  # numbers and strings, if one row has no more: no other request is answered meanwhile
+NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+SLACK = 4096  # commas, quotes and backslashes around the numbers
+STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)  # possessive, or its time and memory have no bound
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,8 @@ class Asked:
 def read(body: bytes, header_length: str | None, shape: tuple[int, ...], rows: int) -> Asked:
     """Check a request and return its images. `shape` is that of one image, `rows` the limit of a request."""
     head, tail = _split(body, header_length)
-    request = _object(_parse(head), "the request")
+    pixels = math.prod(shape)
+    request = _object(_parse(head, min(rows * pixels, max(pixels, MOST_IN_JSON))), "the request")
     name = request.get("id")
     if name is not None and not (isinstance(name, str) and len(name) <= LONGEST_ID):
         raise Refused(400, f"id must be a text of at most {LONGEST_ID} characters.")
@@ -58,7 +62,7 @@ def read(body: bytes, header_length: str | None, shape: tuple[int, ...], rows: i
     if entry.get("name") != INPUT or entry.get("datatype") != "FP32":
         raise Refused(400, f"the input must have the name {INPUT} and the datatype FP32.")
     count = _count(entry.get("shape"), shape, rows)
-    images = _images(entry, tail, count * math.prod(shape)).reshape(count, *shape)
+    images = _images(entry, tail, count * pixels).reshape(count, *shape)
     _check_range(images)
     return Asked(images, name, _outputs(request))
 
@@ -111,10 +115,13 @@ def _split(body: bytes, header_length: str | None) -> tuple[bytes, bytes]:
     return body[:length], body[length:]
 
 
-def _parse(text: bytes) -> object:
-    lists = text.count(b"[") + text.count(b"{")
+def _parse(text: bytes, numbers: int) -> object:
+    """The JSON value of a text with at most this many numbers; what would take long to read is refused first."""
+    lists = max(text.count(b"[") + text.count(b"{"), text.count(b"]") + text.count(b"}"))
     if lists > MOST_LISTS:  # an empty list takes 22 times its bytes in memory
         raise Refused(400, f"the JSON has more than {MOST_LISTS:,} lists; send numbers as one flat list, or in binary.")
+    if sum(map(text.count, (b",", b'"', b"\\"))) > numbers + SLACK:
+        raise Refused(413, f"a request may have {numbers:,} numbers in JSON; send fewer rows, or send them in binary.")
     if lists > DEEPEST and _depth(text) > DEEPEST:
         raise Refused(400, f"the JSON is nested more than {DEEPEST} times.")
     try:
@@ -128,10 +135,10 @@ def _depth(text: bytes) -> int:
 
     A parser that recurses to the limit of Python leaves no stack for what the garbage collector may call meanwhile.
     """
-    codes = np.frombuffer(STRING.sub(b"", text), np.uint8)
+    brackets = STRING.sub(b"", text).translate(None, NO_BRACKETS)
+    codes = np.frombuffer(brackets, np.uint8)
     opened = (codes == ord("[")) | (codes == ord("{"))
-    closed = (codes == ord("]")) | (codes == ord("}"))
-    return int((opened.astype(np.int32) - closed).cumsum().max(initial=0))
+    return int(np.where(opened, 1, -1).cumsum().max(initial=0))
 
 
 def _no_constant(name: str) -> NoReturn:

@@ -30,10 +30,13 @@ from antiadv.serving.source import Source
 
 try:
     import uvicorn
+    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 except ImportError as error:
-    raise MissingExtra("uvicorn", "serve") from error
+    raise MissingExtra("uvicorn and httptools", "serve") from error
 
 KEEP_ALIVE = 75  # seconds: longer than clients and proxies keep idle connections, so that they close first
+LONGEST_HEAD = 2**16  # bytes of all headers
+TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 SAVE_EVERY = 1.0  # seconds between two writes of the ledger
 SWITCH = 0.0005  # seconds: the engine thread and the event loop take turns more often than by default
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
@@ -48,7 +51,8 @@ def serve(
     sys.setswitchinterval(SWITCH)
     listener = listen(host, port)
     with contextlib.closing(listener):
-        handler = RequestHandler(limits, keys, _events(log) if quiet else log, lambda: source.load(limits.batch), read)
+        requests = logs.without_requests(log) if quiet else log
+        handler = RequestHandler(limits, keys, requests, lambda: source.load(limits.batch), read)
         handler.serve(handler.start(source.load(limits.batch)))
         gc.collect()
         gc.freeze()  # else a search for garbage looks at all of PyTorch, and stops every request for 0.1 seconds
@@ -101,6 +105,7 @@ async def _run(handler: RequestHandler, listener: socket.socket, log: logs.Log) 
     limits = handler.limits
     config = uvicorn.Config(
         make_app(handler),
+        http=Connection,
         log_config=None,
         access_log=False,
         lifespan="off",
@@ -126,12 +131,35 @@ async def _save(keys: Keys, log: logs.Log) -> None:
             log("ledger_failed", error=reason(error))
 
 
-def _events(log: logs.Log) -> logs.Log:
-    def quiet(event: str, **facts: object) -> None:
-        if event != "request":
-            log(event, **facts)
+class Connection(HttpToolsProtocol):
+    """uvicorn's connection over httptools, with a limit on headers and trailers, which httptools does not have."""
 
-    return quiet
+    _head = 0  # bytes since the start of the request or the last part of its body
+    _answered = False  # whether the headers ended, so that an answer may be under way
+
+    def data_received(self, data: bytes) -> None:
+        self._head += len(data)
+        super().data_received(data)
+        if self._head > LONGEST_HEAD and not self.transport.is_closing():
+            if not self._answered:
+                self.transport.write(TOO_LARGE)
+            self.transport.close()
+
+    def on_message_begin(self) -> None:
+        self._answered = False
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._head, self._answered = 0, True
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._head = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._head = 0
+        super().on_message_complete()
 
 
 class Server(uvicorn.Server):

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any  # what a card holds
 
@@ -55,6 +55,10 @@ class Source:
         if self.bundle is not None and (self.devices or self.backend != "auto"):
             raise BadInput("a bundle brings its own backend; --device and --backend are for --model.")
 
+    def resolved(self) -> Source:
+        """The same with an absolute path: another process may have another working folder."""
+        return self if self.bundle is None else replace(self, bundle=self.bundle.expanduser().resolve())
+
     def load(self, batch: int) -> Loaded:
         """Load what is named now, for batches of at most this many rows."""
         if self.bundle is None:
@@ -74,8 +78,11 @@ class Source:
         import torch
 
         from antiadv.evaluation.resources import Resources, find_device
+        from antiadv.models import is_remote
         from antiadv.serving.torch_backend import TorchBackend
 
+        if is_remote(self.model):
+            raise BadInput(f"{self.model} is served already; give a network or a bundle, or ask that endpoint.")
         if self.threads is not None:
             torch.set_num_threads(self.threads)
         devices = [find_device(name) for name in self.devices or (None,)]

@@ -9,7 +9,6 @@ network first (`stages`), and the layer without a gate needs its label (`branch_
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 
 import numpy as np
@@ -20,7 +19,7 @@ from torch import Tensor, nn
 from antiadv.core.errors import BadInput, reason
 from antiadv.core.validation import check_base
 from antiadv.engine.fast import Replayed
-from antiadv.serving.backend import Answer, Images
+from antiadv.serving.backend import Answer, Images, check_no_memory, copied
 
 Scores = tuple[Tensor, Tensor | None]  # of the classifier, and of the bare network if they are known
 
@@ -37,7 +36,8 @@ class TorchBackend:
         check_base(model)
         if captured and device.type != "cuda":
             raise BadInput(f"captured graphs need a CUDA device; found {device.type}. Use the backend eager there.")
-        own = copy.deepcopy(model).to(device).requires_grad_(False)
+        check_no_memory(model)
+        own = copied(model).to(device).requires_grad_(False)
         self._scores = _scores_of(own, captured, batch)
         self._shape, self._device, self._captured = shape, device, captured
         self._classes = _classes(own, torch.full((1, *shape), 0.5, device=device))

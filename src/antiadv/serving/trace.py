@@ -3,8 +3,9 @@
     traceable(model)    images [N, C, H, W]  →  (scores,) or (scores, base_scores), both [N, K]
 
 The forward pass of a defence looks at sizes, dtypes and devices to give good messages. A tracer would take the size of
-the example for the size of every batch. So each deterministic defence has a second form here, which computes the same
-numbers. Defences may be nested.
+the example for the size of every batch. So defences that use gradients, and some that do not, have a second form here,
+which computes the same numbers. Any other deterministic defence is traced as it is, around the second form of its base.
+Defences may be nested. `base_scores` are given if all defences have a second form: others do not tell them.
 
 Gate:  an exported graph has no branches. All samples take all steps, and `where` picks the answer of the first forward
        for those above the gate. So every sample costs K + 1 forward and K backward passes.
@@ -12,11 +13,13 @@ Gate:  an exported graph has no branches. All samples take all steps, and `where
 
 from __future__ import annotations
 
+import copy
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from antiadv.core.defence import Randomised
+from antiadv.core.defence import Defence, Randomised
 from antiadv.core.errors import BadInput
 from antiadv.core.spec import name_of
 from antiadv.defences.anti_adversary import AntiAdversary
@@ -26,17 +29,17 @@ Scores = tuple[Tensor, ...]  # those of the defended network, then those of the 
 
 
 def traceable(model: nn.Module) -> nn.Module:
-    """The plain form of a classifier. A defence of another kind is traced as it is."""
+    """The plain form of a classifier."""
     for part in model.modules():
         if isinstance(part, Randomised):
             raise BadInput(
                 f"{name_of(type(part))} uses new random numbers in every call, and an exported file has none. "
-                "Export the bare network, anti_adversary or rounded_scores."
+                "Export the bare network, or a defence without random numbers."
             )
     return _form(model).eval()
 
 
-def _form(model: nn.Module) -> nn.Module:
+def _form(model: nn.Module) -> _Form:
     if isinstance(model, AntiAdversary):
         return _Layer(model)
     if isinstance(model, RoundedScores):
@@ -44,18 +47,44 @@ def _form(model: nn.Module) -> nn.Module:
     return _Bare(model)
 
 
-class _Bare(nn.Module):
-    """A classifier without a second form."""
+class _Form(nn.Module):
+    """`tells`: whether it gives the scores of the bare network; a bare network gives them as its own scores."""
+
+    tells: bool
+
+    def _with(self, scores: Tensor, bare: Tensor) -> Scores:
+        return (scores, bare) if self.tells else (scores,)
+
+
+class _Bare(_Form):
+    """A classifier without a second form: a bare network, or a defence around the second form of its base."""
 
     def __init__(self, net: nn.Module) -> None:
         super().__init__()
+        self.tells = not isinstance(net, Defence)
+        if isinstance(net, Defence):
+            net, base = copy.copy(net), net.base
+            net._modules = {**net._modules, "base": _First(_form(base))}
         self.net = net
 
     def forward(self, x: Tensor) -> Scores:
         return (self.net(x.clone()),)  # a network may write into its images
 
 
-class _Layer(nn.Module):
+class _First(nn.Module):
+    """The scores of a form alone."""
+
+    def __init__(self, form: _Form) -> None:
+        super().__init__()
+        self.form = form
+        self.training = False  # as a defence asks of its base
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.form(x)[0]
+        return scores
+
+
+class _Layer(_Form):
     """The anti-adversary layer. `base_scores` are those of its first forward pass."""
 
     alpha: Tensor
@@ -63,6 +92,7 @@ class _Layer(nn.Module):
     def __init__(self, layer: AntiAdversary) -> None:
         super().__init__()
         self.base = _form(layer.base)
+        self.tells = self.base.tells
         self.steps, self.clip = layer.steps, layer.clip
         self.gate = float(getattr(layer, "gate", 1.0))
         self.uniform = not isinstance(layer.step_size, tuple)
@@ -75,7 +105,7 @@ class _Layer(nn.Module):
     def forward(self, x: Tensor) -> Scores:
         if self.steps == 0:
             scores, *inner = self.base(x)
-            return scores, (inner[-1] if inner else scores).clone()
+            return self._with(scores, (inner[-1] if inner else scores).clone())
         first: Tensor | None = None  # scores of the base, from the first forward pass
         bare: Tensor | None = None
         gamma: Tensor | None = None
@@ -95,7 +125,7 @@ class _Layer(nn.Module):
         scores = self.base(self._moved(x, gamma.detach()))[0]
         if self.gate < 1:
             scores = torch.where(first.softmax(1).amax(1, keepdim=True) <= self.gate, scores, first)
-        return scores, bare
+        return self._with(scores, bare)
 
     def _less(self, gamma: Tensor | None, sign: Tensor) -> Tensor:
         if self.uniform:
@@ -108,12 +138,13 @@ class _Layer(nn.Module):
         return z.clamp(0, 1) if self.clip else z
 
 
-class _Rounded(nn.Module):
+class _Rounded(_Form):
     """Rounded scores. `base_scores` are those before rounding."""
 
     def __init__(self, defence: RoundedScores) -> None:
         super().__init__()
         self.base = _form(defence.base)
+        self.tells = self.base.tells
         self.digits = defence.digits
 
     def forward(self, x: Tensor) -> Scores:
@@ -122,7 +153,7 @@ class _Rounded(nn.Module):
         q = (s.softmax(1) * scale).round() / scale
         q = q.clamp_min(0.5 / scale)
         label = F.one_hot(s.detach().argmax(1), s.shape[1]).to(s.dtype)
-        return q.log() + label * (0.1 / scale), inner[-1] if inner else s
+        return self._with(q.log() + label * (0.1 / scale), inner[-1] if inner else s)
 
 
 def is_gated(model: nn.Module) -> bool:
