@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from antiadv import attacks
+from antiadv.attacks.foreign.libraries import InHand
 from antiadv.core.attack import Attack, check_attack, check_kind, least_queries, never_ran
 from antiadv.core.ball import Ball
 from antiadv.core.engine import Engine
@@ -118,7 +119,7 @@ class Outcome:
 
 def _name(attack: Attack) -> str:
     try:
-        return text(attack)
+        return attack.name if isinstance(attack, InHand) else text(attack)
     except Exception:  # an attack of a user's own may have options without a text
         return type(attack).__name__
 
@@ -127,7 +128,7 @@ def attack(
     model: nn.Module,
     x: Tensor,
     y: Tensor,
-    attack: Attack | str,
+    attack: Attack | str | Callable[..., Tensor],
     ball: Ball,
     *,
     queries: int | None = None,
@@ -140,7 +141,8 @@ def attack(
     compiled: bool | str = AUTO,
     looks: int = LOOKS,
 ) -> Outcome:
-    """Attack a batch of images. `attack` is an attack or its spec, such as `"pgd:steps=40"`.
+    """Attack a batch of images. `attack` is an attack, its spec such as `"pgd:steps=40"`, or a function of your own,
+    `(model, x, y, eps) → images`. All that a function asks of the model is counted.
 
     `queries` is the budget per sample, `access` the access level (by default the one that the attack needs). With
     `targeted`, y holds the classes to reach. `ids` are the numbers of the samples, which key their random numbers (by
@@ -164,6 +166,8 @@ def attack(
     check_base(model)
     check_float(x)
     chosen = attacks.parse(attack) if isinstance(attack, str) else attack
+    if callable(chosen) and not isinstance(chosen, type) and not hasattr(chosen, "access"):
+        chosen = InHand(chosen)
     check_kind(chosen)
     threat = Threat(ball, chosen.access if access is None else access, queries, targeted)
     ids = torch.arange(len(x)) if ids is None else ids
