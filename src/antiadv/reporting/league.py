@@ -19,13 +19,15 @@ from pathlib import Path
 
 from torch import nn
 
-from antiadv import defences, models
+from antiadv import attacks, defences, models
+from antiadv.attacks import needs_gradients
 from antiadv.core.ball import Ball, Linf
 from antiadv.core.errors import AntiadvError, BadInput
 from antiadv.core.threat import Threat
 from antiadv.engine.precision import AUTO
 from antiadv.evaluation import Cell, Resources, Store, evaluate, make_cell
 from antiadv.evaluation.cell import parse_samples
+from antiadv.evaluation.preflight import passes_gradients
 from antiadv.evaluation.progress import Progress
 from antiadv.reporting.league_entrants import KINDS, QUERIES, SCORES, columns, entrants, kind_of, named
 from antiadv.reporting.league_stored import TRAFFIC, put_traffic
@@ -84,6 +86,10 @@ def league(
         net, specs, lambda text: measure(net, resources.defended(model, text), x, y, clean, seed)
     )
     specs = {name: text for name, text in specs.items() if name in traffic}
+    if not passes_gradients(net, x, y):
+        gone = [column for column, (attack, _) in under.items() if needs_gradients(attacks.parse(attack))]
+        under = {column: threat for column, threat in under.items() if column not in gone}
+        left_out |= {f"the column {column}": "the network passes no gradients" for column in gone}
     make = partial(
         make_cell, model=model, data=data, samples=asked, seed=seed, precision=precision, resources=resources
     )
