@@ -72,11 +72,12 @@ def test_an_onnx_file_gets_a_verdict_and_a_league_without_gradients(
     assert said["verdict"]
     assert main(["verdict", *short, "--defence", "anti_adversary"]) == 2
     assert "passes no gradients" in capsys.readouterr().err
-    assert main(["league", *short]) == 0
+    named = ["rounded_scores", "anti_adversary", "resize_pad"]
+    assert main(["league", *short, *(word for name in named for word in ("--entrants", name))]) == 0
     made = json.loads(capsys.readouterr().out)
     assert list(made["columns"]) == ["scores", "labels"]
-    assert {"layer", "resize and pad"} <= set(made["left_out"])
-    assert {"bare", "rounded scores"} <= {line["name"] for line in made["lines"]}
+    assert {"anti_adversary", "resize_pad"} <= set(made["left_out"])
+    assert [line["name"] for line in made["lines"]] == ["bare", "rounded_scores"]
 
 
 def test_of_few_images_it_takes_all_and_says_so(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import antiadv
+from antiadv.attacks import parse
 from antiadv.core.errors import BadInput, BadSpec
 from antiadv.core.threat import Access, Threat
 from antiadv.defences.rounded_scores import RoundedScores
@@ -120,7 +121,8 @@ def test_without_gradients_the_battery_has_no_attack_that_needs_them() -> None:
     found = battery(antiadv.Linf(0.5), RoundedScores(small_net()), gradients=False)
     assert [a for a, _ in found] == ["rays", "square"]
     scaled = battery(antiadv.Linf(0.5), ScaledScores(small_net()), gradients=False)
-    assert scaled[-1] == ("cascade:stages=square:loss=dlr,steps=1000", Threat(antiadv.Linf(0.5), Access.SCORES))
+    eot = "eot:attack=(cascade:stages=(square:steps=1000,loss=dlr)+),samples=10"
+    assert scaled[-1] == (eot, Threat(antiadv.Linf(0.5), parse(eot).access))
 
 
 def images(n: int = 24) -> Tensor:

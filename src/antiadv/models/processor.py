@@ -91,8 +91,8 @@ def _shape(read: Mapping[str, Any]) -> Settings:
         return {"size": size, "resize": int(resized / float(read["crop_pct"])) if resized < WARPED else size, **mode}
     crop = _extent(read["crop_size"]) if read.get("do_center_crop") and "crop_size" in read else None
     crop = (crop, crop) if isinstance(crop, int) else crop
-    size = crop or (resized if isinstance(resized, tuple) else None)
-    found = {"size": size, "resize": None if resized == size else resized}
+    final = crop or (resized if isinstance(resized, tuple) else None)
+    found = {"size": final, "resize": None if resized == final else resized}
     shape = {name: value for name, value in found.items() if value is not None}
     return {**shape, **mode} if shape else {}
 
