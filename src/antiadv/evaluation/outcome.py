@@ -6,6 +6,7 @@ import html
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -165,10 +166,7 @@ def attack(
     """
     check_base(model)
     check_float(x)
-    chosen = attacks.parse(attack) if isinstance(attack, str) else attack
-    if callable(chosen) and not isinstance(chosen, type) and not hasattr(chosen, "access"):
-        chosen = InHand(chosen)
-    check_kind(chosen)
+    chosen = _chosen(attack)
     threat = Threat(ball, chosen.access if access is None else access, queries, targeted)
     ids = torch.arange(len(x)) if ids is None else ids
     check_attack(chosen, threat)
@@ -177,6 +175,15 @@ def attack(
     run = _Run(model, chosen, threat, x, y, ids, seed, fast_engine(x.device, batch, precision, compiled, most), looks)
     with torch.inference_mode(False):  # the caller may be in inference mode, which has no gradients
         return run.with_rescue()
+
+
+def _chosen(given: Attack | str | Callable[..., Tensor]) -> Attack:
+    if isinstance(given, str):
+        return attacks.parse(given)
+    if callable(given) and not isinstance(given, type) and not hasattr(given, "access"):
+        return InHand(given)
+    check_kind(cast("Attack", given))
+    return cast("Attack", given)
 
 
 @dataclass(frozen=True)
