@@ -153,6 +153,7 @@ def walk(folder: Path, small: bool, install: bool) -> list[Done]:
         python = folder / ".venv" / "bin" / "python"
         subprocess.run([str(python), "-m", "pip", "install", "--quiet", f"{ROOT}[onnx,serve]"], check=True)
         found.append(Done(INSTALL.title, INSTALL.command, round(time.monotonic() - start, 1), ""))
+        print(f"{found[-1].seconds:7.1f} s  {found[-1].command}", flush=True)
     going = Walk(folder, python, small)
     try:
         for step in STEPS:

@@ -47,16 +47,21 @@ def write_index(site: Path) -> None:
     )
 
 
+def build(config: Path, target: Path, python: str = sys.executable) -> int:
+    """Build the pages; the exit code is 1 if a link is broken. With `--quiet`, mkdocs would not count its warnings."""
+    command = [python, "-m", "mkdocs", "build", "--strict", "--config-file", str(config), "--site-dir", str(target)]
+    return subprocess.run(command, cwd=config.parent).returncode
+
+
 def main() -> int:
     text = (ROOT / "src" / "antiadv" / "__init__.py").read_text()
     version = re.search(r'^__version__ = "(.+)"$', text, re.MULTILINE)
     assert version is not None
     target = ROOT / "site" / folder_of(version[1])
-    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(target)]
-    done = subprocess.run(command, cwd=ROOT)
-    if done.returncode == 0:
+    code = build(ROOT / "mkdocs.yml", target)
+    if code == 0:
         write_index(target.parent)
-    return done.returncode
+    return code
 
 
 if __name__ == "__main__":

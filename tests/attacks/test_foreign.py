@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -13,8 +16,10 @@ from torch import Tensor, nn
 
 import antiadv
 from antiadv import attacks
-from antiadv.attacks.foreign.libraries import arguments
+from antiadv.attacks.foreign.counting_model import CountingModel
+from antiadv.attacks.foreign.libraries import Foreign, Level, arguments
 from antiadv.attacks.foreign.ours import AsArt, AsFoolbox
+from antiadv.core.ball import Ball
 from antiadv.core.errors import AccessDenied, BadInput, BadSpec
 from antiadv.reporting.measures import robust_accuracy
 from tests.toys import Halfspace
@@ -46,6 +51,19 @@ class Counted(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         self.images += len(x)
         s: Tensor = self.net(x)
+        return s
+
+
+class Centred(nn.Module):
+    """A network of images in [−1, 1]."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+        self.eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        s: Tensor = self.net((x + 1) / 2)
         return s
 
 
@@ -183,6 +201,66 @@ def test_some_of_the_samples_are_charged_to_the_right_ones() -> None:
     assert [record.queries for record in found.records] == [3, 0, 3, 0, 3, 0]
 
 
+@dataclass(frozen=True)
+class RandomStarts(Foreign):
+    """As HopSkipJump of ART: random images of the first samples, as many as there are samples."""
+
+    orderless: ClassVar[bool] = True
+    level: Level = "labels"
+
+    def _run(self, counted: CountingModel, x: Tensor, y: Tensor, ball: Ball) -> Tensor:
+        for _ in x:
+            counted(torch.rand(6, *x.shape[1:]))
+        return x
+
+
+def test_attacks_that_do_not_keep_to_the_batch_run_on_one_sample_at_a_time() -> None:
+    net, x, y, eps = halfspace()
+    found = antiadv.attack(net, x, y, RandomStarts(), antiadv.Linf(eps))
+    assert [record.queries for record in found.records] == [6] * len(x)
+    alone = {text: attacks.parse(text).alone for text in ("art", "art:level=scores", "torchattacks:level=labels")}  # type: ignore[attr-defined]
+    assert list(alone.values()) == [False, True, True]
+    assert [attacks.parse(text).edition for text in alone] == [1, 2, 2]
+
+
+@pytest.mark.filterwarnings("ignore")  # of ART, about its own imports
+def test_random_starts_of_art_are_charged_to_their_own_sample() -> None:
+    pytest.importorskip("art", reason="ART is not installed; make bench has it")
+    net, x, y, _ = halfspace()
+    text = "art:HopSkipJump,level=labels,options=(max_iter=1+max_eval=6+init_eval=6+verbose=false)"
+    found = antiadv.attack(net, x, y, text, antiadv.L2(1.0))
+    assert min(r.queries for r in found.records) >= 32, "31 of its steps, and at least one random start"
+
+
+@pytest.mark.parametrize("given", [fast_sign, functools.partial(fast_sign), lambda *a: fast_sign(*a)])
+def test_a_function_in_hand_is_an_attack(given: Any) -> None:
+    net, x, y, eps = halfspace()
+    counted = Counted(net)
+    found = antiadv.attack(counted, x, y, given, antiadv.Linf(eps))
+    named = antiadv.attack(net, x, y, "function:(tests.attacks.test_foreign:fast_sign)", antiadv.Linf(eps))
+    assert found.images.equal(named.images)
+    assert [(r.queries, r.gradients) for r in found.records] == [(1, 1)] * len(x)
+    assert found.robust_accuracy == 0
+    assert "InHand" not in repr(found)
+    with pytest.raises(BadInput, match="shape"):
+        antiadv.attack(net, x, y, lambda model, x, y, eps: x[:1], antiadv.Linf(eps))
+
+
+def test_a_module_of_ones_own_that_is_not_there_is_not_asked_of_pip(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    net, x, y, eps = halfspace()
+    (tmp_path / "halfway.py").write_text("import no_such_package\n")
+    (tmp_path / "faulty.py").write_text("1 / 0\n")
+    monkeypatch.chdir(tmp_path)
+    for module, word in (("mine_not_here", "mine_not_here.py"), ("halfway", "no_such_package"), ("faulty", "Zero")):
+        with pytest.raises(BadInput, match=word) as caught:
+            antiadv.attack(net, x, y, f"function:({module}:attack)", antiadv.Linf(eps))
+        assert "pip" not in str(caught.value)
+    with pytest.raises(BadInput, match=r"antiadv\.wrap"):
+        antiadv.attack(lambda images: images, x, y, "square", antiadv.Linf(eps))  # type: ignore[arg-type]
+
+
 def test_global_random_numbers_are_put_back_and_results_repeat() -> None:
     net, x, y, eps = halfspace()
     before = torch.random.get_rng_state(), numpy_state(), random.getstate()
@@ -220,6 +298,27 @@ def test_ours_as_foolbox_calls_it() -> None:
     assert each.shape == (2, 6)
     assert each[1].all()
     assert not each[0].any()
+
+
+def test_ours_in_foolbox_keeps_its_bounds() -> None:
+    net, x, y, eps = halfspace()
+    unit = foolbox.PyTorchModel(net, bounds=(0, 1))
+    model = foolbox.PyTorchModel(Centred(net), bounds=(-1, 1))
+    ours, _, _ = AsFoolbox("pgd")(unit, x, y, epsilons=eps)
+    images, _, fooled = AsFoolbox("pgd")(model, 2 * x - 1, y, epsilons=2 * eps)
+    torch.testing.assert_close(images, 2 * ours - 1)
+    assert fooled.all()
+    assert images.min() < 0
+
+
+def test_ours_in_foolbox_reaches_a_target() -> None:
+    net, x, y, eps = halfspace()
+    model = foolbox.PyTorchModel(net, bounds=(0, 1))
+    images, _, reached = AsFoolbox("pgd")(model, x, foolbox.criteria.TargetedMisclassification(1 - y), epsilons=eps)
+    assert reached.all()
+    assert net(images).argmax(1).equal(1 - y)
+    with pytest.raises(BadInput):
+        AsFoolbox("pgd")(model, x, object(), epsilons=eps)
 
 
 @pytest.mark.filterwarnings("ignore")  # of ART, about its own imports

@@ -13,6 +13,7 @@ import torch
 from antiadv import data
 from antiadv.cli.__main__ import main
 from antiadv.evaluation import Store
+from antiadv.models import load
 
 MODEL = "tests.toys:make_rule"
 VERDICT = ["verdict", "--model", MODEL, "--defence", "anti_adversary", "--threat", "linf:4/255,queries=20"]
@@ -52,6 +53,31 @@ def test_a_verdict_is_a_table_and_a_sentence(capsys: pytest.CaptureFixture[str],
     assert [level["access"] for level in said["levels"]] == ["labels", "scores", "gradients", "internals"]
     assert said["samples"] == 40
     assert [flag["name"] for flag in said["flags"]] == ["near_chance"]
+
+
+@pytest.mark.filterwarnings("ignore")  # of the exporter, about its own parts
+def test_an_onnx_file_gets_a_verdict_and_a_league_without_gradients(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    net, path = load("compact:trades"), tmp_path / "net.onnx"
+    torch.onnx.export(net, (torch.rand(1, 3, 32, 32),), str(path), dynamo=True, verbose=False)
+    short = ["--model", f"onnx:{path}", "--threat", "linf:8/255,queries=10", "--samples", "0:8", "--json"]
+    short += ["--store", str(tmp_path / "store"), "--device", "cpu"]
+    assert main(["verdict", *short, "--defence", "rounded_scores"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert [level["access"] for level in said["levels"]] == ["labels", "scores"]
+    assert said["samples"] == 8
+    assert said["verdict"]
+    assert main(["verdict", *short, "--defence", "anti_adversary"]) == 2
+    assert "passes no gradients" in capsys.readouterr().err
+    named = ["rounded_scores", "anti_adversary", "resize_pad"]
+    assert main(["league", *short, *(word for name in named for word in ("--entrants", name))]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert list(made["columns"]) == ["scores", "labels"]
+    assert {"anti_adversary", "resize_pad"} <= set(made["left_out"])
+    assert [line["name"] for line in made["lines"]] == ["bare", "rounded_scores"]
 
 
 def test_of_few_images_it_takes_all_and_says_so(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 import antiadv
 from antiadv.cli.__main__ import main
+from antiadv.core.engine import Eager
 from antiadv.evaluation.preflight import Finding, preflight
 from antiadv.models.preprocess import CONSTANTS, Normalise
 
@@ -57,6 +58,18 @@ class OverTheBatch(nn.Module):
 def test_a_sound_network_has_no_findings() -> None:
     x, y = images()
     assert wrong(zoo(), x, y) == {}
+
+
+@pytest.mark.filterwarnings("ignore")  # dynamic quantisation is deprecated
+def test_dynamic_quantisation_mixes_a_batch_and_the_advice_keeps_samples_apart() -> None:
+    x, _ = images()
+    net = nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 10)).eval()
+    model = torch.ao.quantization.quantize_dynamic(net, {nn.Linear}, dtype=torch.qint8)
+    found = wrong(model, x, model(x).argmax(1))["batch"]
+    assert "--batch 1" in found.todo
+    alone = torch.cat([model(x[i : i + 1]) for i in range(4)])
+    assert torch.equal(Eager(1).scores(model, x[:4]), alone)
+    assert not torch.equal(model(x[:4]), alone)
 
 
 def test_a_missing_normalisation_is_found_and_the_line_mends_it() -> None:

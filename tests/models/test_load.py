@@ -100,6 +100,16 @@ def test_a_path_without_a_card_is_the_plain_architecture(zoo: Path) -> None:
 # ---------------------------------------------------------------- errors
 
 
+def test_a_network_for_imagenet_without_normalisation_is_not_silent(tmp_path: Path) -> None:
+    net = models.build("resnet50:width=8")
+    torch.save({"mu": torch.zeros(3), **net.state_dict()}, tmp_path / "net.pt")
+    with pytest.warns(UserWarning, match="normalis"):
+        models.load(f"file:{tmp_path / 'net.pt'},architecture=(resnet50:width=8)")
+    models.load(f"file:{tmp_path / 'net.pt'},architecture=(resnet50:width=8,normalise=none)")
+    torch.save(net.state_dict(), tmp_path / "plain.pt")
+    models.load(f"file:{tmp_path / 'plain.pt'},architecture=(resnet50:width=8,normalise=imagenet)")
+
+
 def test_an_unknown_variant_lists_the_known_ones(zoo: Path) -> None:
     publish(zoo, "compact-cifar10-trades")
     publish(zoo, "compact-cifar10-awp")

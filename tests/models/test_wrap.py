@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ from torch import Tensor, nn
 import antiadv
 from antiadv import models
 from antiadv.core.errors import BadInput
-from antiadv.models.wrap import processor_settings, wrap
+from antiadv.evaluation import Resources, Store, evaluate, make_cell
+from antiadv.models.processor import of_folder
+from antiadv.models.wrap import wrap
 
 X = torch.rand(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 
@@ -87,6 +90,44 @@ def test_a_function_on_arrays_serves_scores_and_refuses_gradients() -> None:
         antiadv.attack(net, X, y, "pgd", antiadv.Linf(0.2))
 
 
+def shifted(images: np.ndarray[Any, Any]) -> Any:
+    """A function that prepares its images in place."""
+    images -= 0.5
+    return images.reshape(len(images), -1)[:, :5] + 0.5
+
+
+def test_a_function_that_writes_into_its_images_changes_nothing_else() -> None:
+    plain, writes = wrap(lambda images: images.reshape(len(images), -1)[:, :5]), wrap(shifted)
+    before, y = X.clone(), plain(X).argmax(1)
+    torch.testing.assert_close(writes(X), plain(X))
+    assert X.equal(before)
+    found = [antiadv.attack(net, X, y, "square", antiadv.Linf(0.1), queries=40) for net in (plain, writes)]
+    assert found[0].images.equal(found[1].images)
+    assert [r.queries for r in found[0].records] == [r.queries for r in found[1].records]
+
+
+def test_a_function_that_returns_no_array_gets_a_sentence() -> None:
+    with pytest.raises(BadInput, match="dict"):
+        wrap(lambda images: {"logits": images})(X)
+
+
+@pytest.mark.parametrize("output", ["probability", "scores", None])
+def test_an_unknown_output_is_refused_with_the_list(output: Any) -> None:
+    with pytest.raises(BadInput, match="probabilities"):
+        wrap(linear(), output=output)
+
+
+@pytest.mark.parametrize("given", [np.full(3, 0.5), torch.full((3, 1, 1), 0.5), 0.5, np.float32(0.5), [0.5]])
+def test_mean_and_std_are_numbers_arrays_or_tensors(given: Any) -> None:
+    torch.testing.assert_close(wrap(linear(), mean=given, std=given)(X), linear()(2 * X - 1))
+
+
+@pytest.mark.parametrize("given", ["half", float("nan"), [], object()])
+def test_another_mean_is_refused(given: Any) -> None:
+    with pytest.raises(BadInput):
+        wrap(linear(), mean=given)
+
+
 def test_settings_of_timm_are_used_and_what_is_given_counts_more() -> None:
     net = linear()
     net.pretrained_cfg = {"mean": (0.5,) * 3, "std": (0.25,) * 3, "input_size": (3, 8, 8)}  # type: ignore[assignment]
@@ -146,6 +187,18 @@ def test_onnx_files_are_networks_named_by_their_content(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")  # of the exporter, about its own parts
+def test_an_onnx_file_for_one_image_takes_any_number(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    net, path = linear(), tmp_path / "net.onnx"
+    torch.onnx.export(net, (X[:1],), str(path), dynamo=True, verbose=False)
+    loaded = models.load(f"onnx:{path}")
+    torch.testing.assert_close(loaded(X), net(X), atol=1e-5, rtol=1e-5)
+    with pytest.raises(BadInput, match="takes images of shape"):
+        loaded(torch.rand(2, 3, 9, 9))
+
+
+@pytest.mark.filterwarnings("ignore")  # of the exporter, about its own parts
 def test_weights_beside_an_onnx_file_are_in_its_digest(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     onnx = pytest.importorskip("onnx")
@@ -172,7 +225,7 @@ def test_weights_beside_an_onnx_file_are_in_its_digest(tmp_path: Path) -> None:
 def test_a_strange_processor_is_refused(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "preprocessor_config.json").write_bytes(content)
     with pytest.raises(BadInput):
-        processor_settings(tmp_path)
+        of_folder(tmp_path)
 
 
 def test_a_folder_of_hugging_face(tmp_path: Path) -> None:
@@ -196,18 +249,49 @@ def test_a_folder_of_hugging_face(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["[]", '{"image_mean": 1}', '{"size": {"height": "a"}}', "{"])
 def test_a_broken_processor_gets_a_sentence(text: str, tmp_path: Path) -> None:
     pytest.importorskip("transformers")
-    from antiadv.models.wrap import processor_settings
-
     (tmp_path / "preprocessor_config.json").write_text(text)
     with pytest.raises(BadInput):
-        processor_settings(tmp_path)
+        of_folder(tmp_path)
     with pytest.raises(BadInput, match=r"config\.json"):
         models.load(f"huggingface:{tmp_path}")
 
 
+def quantised(net: nn.Module, kind: torch.dtype = torch.qint8) -> nn.Module:
+    return torch.ao.quantization.quantize_dynamic(net, {nn.Linear, nn.LSTM}, dtype=kind)  # type: ignore[no-any-return]
+
+
+def moved(net: nn.Module) -> nn.Module:
+    """The same network with one weight a little larger."""
+    with torch.no_grad():
+        net[1].weight[0, 0] += 0.05  # type: ignore[index]
+    return net
+
+
+@pytest.mark.filterwarnings("ignore")  # dynamic quantisation is deprecated
+def test_quantised_weights_are_in_the_digest() -> None:
+    made = [quantised(linear()), quantised(moved(linear())), quantised(linear(), torch.float16)]
+    assert models.digest(made[0]) == models.digest(quantised(linear()))
+    assert len({models.digest(net) for net in (*made, linear())}) == 4
+    lstm = nn.ModuleList([nn.LSTM(3, 4)])
+    other = copy.deepcopy(lstm)
+    assert models.digest(quantised(lstm)) == models.digest(quantised(other))
+    nn.init.zeros_(other[0].weight_hh_l0)  # type: ignore[arg-type]
+    assert models.digest(quantised(lstm)) != models.digest(quantised(other))
+
+
+@pytest.mark.filterwarnings("ignore")  # dynamic quantisation is deprecated
+def test_a_quantised_network_can_be_evaluated_in_a_store(tmp_path: Path) -> None:
+    net = wrap(quantised(nn.Sequential(nn.Flatten(), nn.Linear(32 * 32 * 3, 10)).eval()))
+    resources = Resources("cpu", models={"mine": net})
+    cell = make_cell(
+        model="mine", attack="square", threat="linf:8/255,queries=5", samples=range(3), resources=resources
+    )
+    evaluate([cell], tmp_path, resources=resources, batch=1)
+    assert len(Store(tmp_path).read(cell)) == 3
+
+
 @pytest.mark.filterwarnings("ignore")  # dynamic quantisation is deprecated
 def test_a_quantised_network_serves_attacks_on_scores() -> None:
-    net = torch.ao.quantization.quantize_dynamic(linear(), {nn.Linear}, dtype=torch.qint8)
-    wrapped = wrap(net)
+    wrapped = wrap(quantised(linear()))
     y = wrapped(X).argmax(1)
     assert len(antiadv.attack(wrapped, X, y, "square", antiadv.Linf(0.2), queries=5).records) == 4

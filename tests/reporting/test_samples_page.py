@@ -230,6 +230,7 @@ def test_the_keyboard_opens_a_sample_and_turns_to_the_next(browser: Browser, rep
     page.press("Escape", 27)
     assert not page.value("document.getElementById('one').open")
     assert page.value("document.activeElement.textContent") == "0"
+    page.until("!location.hash.includes('s=')")  # the dialog tells of its end after it has closed
     page.value("location.hash += '&s=5'")  # an address that someone sent
     page.until(f"document.getElementById('one').open && {title} === 'Sample 5'")
     controls = "[...document.querySelectorAll('button, input, select')]"

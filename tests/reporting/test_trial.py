@@ -12,8 +12,11 @@ import torch
 from torch import Tensor, nn
 
 import antiadv
+from antiadv.attacks import parse
 from antiadv.core.errors import BadInput, BadSpec
-from antiadv.core.threat import Access
+from antiadv.core.threat import Access, Threat
+from antiadv.defences.rounded_scores import RoundedScores
+from antiadv.defences.scaled_scores import ScaledScores
 from antiadv.defences.small_noise import SmallNoise
 from antiadv.reporting import trial
 from antiadv.reporting.cost import cost
@@ -130,6 +133,14 @@ def test_few_queries_are_named_beside_the_gains_and_fast_is_the_first_thing_to_r
     assert list(short_budgets(many)) == []
 
 
+def test_without_gradients_the_battery_has_no_attack_that_needs_them() -> None:
+    found = battery(antiadv.Linf(0.5), RoundedScores(small_net()), gradients=False)
+    assert [a for a, _ in found] == ["rays", "square"]
+    scaled = battery(antiadv.Linf(0.5), ScaledScores(small_net()), gradients=False)
+    eot = "eot:attack=(cascade:stages=(square:steps=1000,loss=dlr)+),samples=10"
+    assert scaled[-1] == (eot, Threat(antiadv.Linf(0.5), parse(eot).access))
+
+
 def images(n: int = 24) -> Tensor:
     return torch.rand((n, 3, 8, 8), generator=torch.Generator().manual_seed(0))
 
@@ -151,6 +162,19 @@ def test_a_verdict_on_a_model_in_hand(found: Verdict) -> None:
     assert found.cost.bare_ms > 0
     with pytest.raises(dataclasses.FrozenInstanceError):
         found.samples = 3  # type: ignore[misc]
+
+
+def test_a_verdict_on_a_function_leaves_gradients_out_and_says_so() -> None:
+    net, x = small_net(), images()
+    function = antiadv.wrap(lambda images: net(torch.from_numpy(images)).detach().numpy())
+    y = net(x).argmax(1)
+    found = antiadv.verdict(function, x, y, "rounded_scores", ball=antiadv.Linf(0.1), queries=20, minutes=600)
+    assert [row.cell.attack for row in found.rows[::2]] == ["rays", "square"]
+    assert "gradients" in found.ran
+    assert "rounded_scores" in found.sentence
+    assert found.samples == len(x)
+    with pytest.raises(BadInput, match="anti_adversary"):
+        antiadv.verdict(function, x, y, minutes=600)
 
 
 def test_a_verdict_on_what_falls() -> None:

@@ -8,6 +8,7 @@ import json
 import re
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import torch
 from PIL import Image
 from starlette.testclient import TestClient
 
+from antiadv import data
 from antiadv.attacks import parse
 from antiadv.core.ball import Linf
 from antiadv.core.threat import Threat
@@ -23,7 +25,8 @@ from antiadv.evaluation import Resources
 from antiadv.evaluation.shard import attack_and_judge
 from antiadv.serving.playground import session as sessions
 from antiadv.serving.playground.app import make_app
-from antiadv.serving.playground.choices import ATTACKS, NUMBERS, Choices
+from antiadv.serving.playground.choices import ATTACKS, NUMBERS, PLAIN, Choices
+from antiadv.serving.playground.pictures import uploaded
 from antiadv.serving.playground.session import MOST, Sessions
 from antiadv.serving.playground.share import share
 from antiadv.serving.playground.story import GOING, Frame, Story, Track
@@ -107,6 +110,17 @@ def test_an_upload_is_cut_to_the_networks_size(kind: str, mode: str, client: Tes
     assert (shown.size, shown.mode) == ((32, 32), "RGB")
 
 
+def test_a_picture_taken_sideways_is_turned_upright() -> None:
+    pixels = np.zeros((64, 64, 3), np.uint8)
+    pixels[:32] = 255
+    out, held = io.BytesIO(), Image.Exif()
+    held[0x0112] = 6  # the top of the picture is on the right
+    Image.fromarray(pixels).save(out, "JPEG", exif=held)
+    shown = uploaded(out.getvalue(), (3, 32, 32))
+    assert shown[..., 16:].mean() > 0.95
+    assert shown[..., :16].mean() < 0.05
+
+
 @pytest.mark.parametrize(
     ("content", "status"),
     [
@@ -131,7 +145,7 @@ def test_a_bad_upload_gets_one_sentence(content: bytes, status: int, client: Tes
 WRONG = [
     {"network": "os:system"},
     {"network": ["compact:trades"]},
-    {"defence": "small_noise"},
+    {"defence": "self_ensemble"},
     {"attack": "pgd:steps=99"},
     {"sample": -1},
     {"sample": True},
@@ -162,6 +176,35 @@ def test_a_body_that_is_no_object_is_refused(body: bytes, client: TestClient) ->
 
 
 # ---------------------------------------------------------------- an attack
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n in ("jpeg", "stateful") else pytest.mark.slow) for n in PLAIN]
+)
+def test_every_defence_that_is_offered_can_be_attacked(name: str, client: TestClient) -> None:
+    assert name in client.get("/api/choices").json()["defences"]
+    session = opened(client)
+    start(client, session, defence=name, queries=BUDGET)
+    story = wait(client, session, "ended")
+    assert name in story["title"]
+    assert len(story["tracks"]) == 2
+
+
+def test_a_network_and_images_of_ones_own(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (5, 12, 16, 1), dtype=np.uint8)
+    np.savez(tmp_path / "mine.npz", images=pixels, labels=np.arange(5) % 2)
+    mine = Choices(("tests.toys:make_grey_net",), data.load(f"arrays:{tmp_path / 'mine.npz'}"))
+    with TestClient(make_app(Sessions(mine, "cpu")), base_url=HERE) as client:
+        found = client.get("/api/choices").json()
+        assert (found["networks"], found["samples"]) == (["tests.toys:make_grey_net"], 5)
+        session = opened(client)
+        content = client.post(session + "/image", content=picture()).json()["image"].partition(",")[2]
+        shown = Image.open(io.BytesIO(base64.b64decode(content)))
+        assert (shown.size, shown.mode) == ((16, 12), "L")
+        for sample in (4, None):
+            start(client, session, network="tests.toys:make_grey_net", sample=sample, queries=BUDGET, alpha=0.01)
+            assert "class " in wait(client, session, "ended")["sentence"]
+        assert "class " in client.get(session + "/share").text
 
 
 FEW = ("square", "pgd", "transfer")

@@ -7,6 +7,7 @@ Where ANTIADV_SCREENSHOT names a folder, the picture of docs/playground.md is wr
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import signal
@@ -30,23 +31,29 @@ ENDED = "document.getElementById('status').textContent === 'Done.'"
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def url() -> Iterator[str]:
+@contextlib.contextmanager
+def playing(*words: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """A playground in a process of its own, as a user starts it."""
-    command = [sys.executable, "-m", "antiadv", "play", "--port", "0", "--no-open", "--json", "--device", "cpu"]
+    command = [sys.executable, "-m", "antiadv", "play", "--port", "0", "--no-open", "--json", "--device", "cpu", *words]
     env = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, env=env)
     assert process.stdout is not None
     try:
         said = "".join(process.stdout.readline() for _ in range(3))
-        yield str(json.loads(said)["url"])
-        process.send_signal(signal.SIGINT)
-        assert process.wait(PATIENCE) == 0
+        yield str(json.loads(said)["url"]), process
     finally:
         if process.poll() is None:
             process.kill()
             process.wait()
         process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with playing() as (address, process):
+        yield address
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE) == 0
 
 
 def text(page: Page, name: str) -> str:
@@ -171,13 +178,13 @@ def test_step_continue_and_stop(browser: Browser, url: str) -> None:
     check_quiet(page, url)
 
 
-def drop(page: Page, content: bytes) -> None:
-    """Let a file fall onto the page."""
+def drop(page: Page, content: bytes, place: str = "drop") -> None:
+    """Let a file fall onto the page, in the box or beside it."""
     page.value(
         "(() => { const held = new DataTransfer();"
         f" const bytes = Uint8Array.from(atob('{base64.b64encode(content).decode()}'), c => c.charCodeAt(0));"
         " held.items.add(new File([bytes], 'mine.jpg'));"
-        " for (const kind of ['dragover', 'drop']) document.getElementById('drop')"
+        f" for (const kind of ['dragover', 'drop']) document.getElementById('{place}')"
         ".dispatchEvent(new DragEvent(kind, {dataTransfer: held, bubbles: true, cancelable: true})) })()"
     )
 
@@ -194,14 +201,29 @@ def test_uploads_good_and_bad(browser: Browser, url: str, tmp_path: Path) -> Non
     page.until("document.getElementById('status').className === 'bad'")
     assert "\n" not in text(page, "status")
     page.complaints.clear()  # a browser notes every answer of 400
-    for way in ("chosen", "dropped"):
+    for way in ("chosen", "drop", "stage"):
         choose(page, "sample", 1)
-        give(picture(200, 300)) if way == "chosen" else drop(page, picture(300, 200, "jpeg"))
+        give(picture(200, 300)) if way == "chosen" else drop(page, picture(300, 200, "jpeg"), way)
         page.until("document.getElementById('source').textContent.startsWith('Your picture')")
     choose(page, "attack", "pgd")
     click(page, "start")
     page.until(ENDED)
     check_quiet(page, url)
+
+
+def test_when_the_playground_ends_the_page_can_start_again(browser: Browser) -> None:
+    with playing("--model", "compact:trades", "--data", "cifar10") as (url, process):
+        page = opened(browser, url)
+        assert page.value("document.getElementById('network').length") == 1
+        assert text(page, "when")
+        choose(page, "queries", "5000")
+        choose(page, "radius", "0.5")
+        click(page, "start")
+        page.until("!!document.querySelector('polyline.each')")
+        process.kill()
+        process.wait()
+        page.until("document.getElementById('status').className === 'bad'")
+        assert enabled(page, "start")
 
 
 def test_the_shared_file_opens_without_the_playground(browser: Browser, url: str, tmp_path: Path) -> None:

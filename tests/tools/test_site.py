@@ -19,10 +19,11 @@ from PIL import Image
 
 import antiadv
 from tests.reporting.browser import Browser
-from tools.site import folder_of, versions, write_index
+from tools.site import build, folder_of, versions, write_index
 
 ROOT = Path(__file__).resolve().parents[2]
 SITE = ROOT / "site"
+PYTHON = ROOT / ".venv-site" / "bin" / "python"
 
 
 @pytest.mark.parametrize(
@@ -57,6 +58,15 @@ def test_the_reference_has_every_public_name() -> None:
     assert [name for name in antiadv.__all__ if f"::: antiadv.{name}" not in text] == []
 
 
+@pytest.mark.skipif(not PYTHON.exists(), reason="no mkdocs here: run make site")
+def test_a_broken_link_fails_the_build(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "mkdocs.yml").write_text("site_name: test\n")
+    for link, code in (("index.md", 0), ("nowhere.md", 1)):
+        (tmp_path / "docs" / "index.md").write_text(f"# Test\n\n[link]({link})\n")
+        assert build(tmp_path / "mkdocs.yml", tmp_path / "site", str(PYTHON)) == code
+
+
 class Quiet(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
         """Nothing is written about requests."""
@@ -78,9 +88,10 @@ def url() -> Iterator[str]:
 @pytest.mark.slow
 @pytest.mark.skipif(not (SITE / "versions.json").exists(), reason="no site here: run make site")
 def test_the_site_in_a_browser(browser: Browser, url: str, tmp_path: Path) -> None:
-    page = browser.open(f"{url}/dev/tutorials/layer/")
+    version = versions(SITE)[0]
+    page = browser.open(f"{url}/{version}/tutorials/layer/")
     page.until("document.querySelector('.md-version') !== null")
-    assert "dev" in str(page.value("document.querySelector('.md-version').textContent"))
+    assert version in str(page.value("document.querySelector('.md-version').textContent"))
     assert page.value("document.querySelectorAll('article .highlight').length > 3")
     assert page.value("document.querySelector('article').textContent.includes('Outcome(')")
     picture = page.screenshot(tmp_path / "site.png")
@@ -92,10 +103,10 @@ def test_the_site_in_a_browser(browser: Browser, url: str, tmp_path: Path) -> No
     page.until("document.querySelectorAll('.md-search-result__item').length > 0")
     assert page.complaints == []
     assert {asked.split("/")[2] for asked in page.requests if asked.startswith("http")} == {url.split("/")[2]}
-    api = browser.open(f"{url}/dev/api/")
+    api = browser.open(f"{url}/{version}/api/")
     assert api.value("document.getElementById('antiadv.attack') !== null")
     home = browser.open(f"{url}/")
-    home.until("location.pathname === '/dev/' && document.querySelector('article') !== null")
+    home.until(f"location.pathname === '/{version}/' && document.querySelector('article') !== null")
     if folder := os.environ.get("ANTIADV_SCREENSHOT"):
         with Image.open(picture) as shot:
             few = shot.convert("RGB").quantize(64)

@@ -37,6 +37,7 @@ from antiadv.attacks.white_box.probability_margin import ProbabilityMargin
 from antiadv.core import spec
 from antiadv.core.attack import Attack
 from antiadv.core.errors import BadInput
+from antiadv.core.threat import Access
 
 ATTACKS: dict[str, Callable[..., Attack]] = {
     "pgd": PGD,
@@ -91,6 +92,15 @@ def _content(path: str) -> bytes:
         raise BadInput(
             f"path={path} must name a file that can be read; found none ({error.strerror}). Create it first."
         ) from error
+
+
+def needs_gradients(attack: Attack) -> bool:
+    """Whether it, or an attack that it runs, asks for gradients of a network.
+
+    >>> [needs_gradients(parse(text)) for text in ("rays", "pgd", "transfer:attack=square", "transfer:attack=pgd")]
+    [False, True, False, True]
+    """
+    return any(part.access >= Access.GRADIENTS for part in parts(attack) if len(parts(part)) == 1)
 
 
 def parts(attack: Attack) -> list[Attack]:

@@ -65,7 +65,7 @@ def command(
     from antiadv.evaluation import Resources, Store, evaluate, make_cell
     from antiadv.reporting.endpoint import judge_endpoint
     from antiadv.reporting.rounds import check_minutes
-    from antiadv.reporting.trial import Trial, run_trial
+    from antiadv.reporting.trial import Trial, run_trial, with_gradients
 
     check_minutes(minutes)
     model, remote = options.authorised(model, authorised), models.is_remote(model)
@@ -83,16 +83,16 @@ def command(
         make_cell, model=model, samples=asked, data=data, seed=seed, precision=precision, resources=resources
     )
     net = resources.model(model)
+    images = partial(_images, dataset, resources.device)
     cells = (
         _endpoint_cells(make, cast("Remote", net), limits)
         if defended is None
-        else _cells(make, defence, defended, limits)
+        else _cells(make, defence, defended, limits, with_gradients(net, defended, *images(asked[:1])))
     )
     done = set.intersection(*(facts.done(cell) for cell in cells))
     stored = next((n for n, i in enumerate(asked) if i not in done), len(asked))
     # Runs no attack: it checks that the network still predicts as it did when these were stored.
     evaluate(_with(cells, asked[:stored]), facts, resources=resources)
-    images = partial(_images, dataset, resources.device)
     with show.progress(quiet=json) as tell:
 
         def run(ids: Sequence[int]) -> None:
@@ -138,14 +138,14 @@ def _defended(resources: Resources, model: str, defence: str) -> Defence:
     return defended
 
 
-def _cells(make: Callable[..., Cell], defence: str, defended: Defence, limits: Threat) -> list[Cell]:
+def _cells(make: Callable[..., Cell], defence: str, defended: Defence, limits: Threat, gradients: bool) -> list[Cell]:
     """The cells of the battery, each bare and with the defence."""
     from antiadv import defences
     from antiadv.reporting.trial import battery
 
     return [
         make(defence=side, attack=attack, threat=threat)
-        for attack, threat in battery(limits.ball, defended, limits.queries)
+        for attack, threat in battery(limits.ball, defended, limits.queries, gradients)
         for side in (defences.BARE, defence)
     ]
 

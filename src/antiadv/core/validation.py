@@ -31,9 +31,13 @@ OVERSHOOT = 1e-5  # by which images may leave [0, 1]: resizing and normalising m
 def check_base(base: nn.Module) -> None:
     """A module, with all its parts in evaluation mode."""
     if not isinstance(base, nn.Module):
-        raise BadInput(f"a classifier must be a torch.nn.Module; found {type(base).__name__}. Wrap it in one.")
+        raise BadInput(f"a classifier must be a torch.nn.Module; found {type(base).__name__}. {_wrapping(base)}")
     if any(getattr(m, "training", False) for m in base.modules()):  # a frozen TorchScript module has no such flag
         raise BadInput(TRAINING)
+
+
+def _wrapping(base: object) -> str:
+    return "Write antiadv.wrap(function) for a function on arrays." if callable(base) else "Give the network itself."
 
 
 def check_still(base: nn.Module) -> None:

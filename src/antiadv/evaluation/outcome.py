@@ -6,11 +6,13 @@ import html
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from antiadv import attacks
+from antiadv.attacks.foreign.libraries import InHand
 from antiadv.attacks.white_box.fast import Fast
 from antiadv.core.attack import Attack, check_attack, check_kind, least_queries, never_ran
 from antiadv.core.ball import Ball
@@ -122,7 +124,7 @@ class Outcome:
 
 def _name(attack: Attack) -> str:
     try:
-        return text(attack)
+        return attack.name if isinstance(attack, InHand) else text(attack)
     except Exception:  # an attack of a user's own may have options without a text
         return type(attack).__name__
 
@@ -131,7 +133,7 @@ def attack(
     model: nn.Module,
     x: Tensor,
     y: Tensor,
-    attack: Attack | str,
+    attack: Attack | str | Callable[..., Tensor],
     ball: Ball,
     *,
     queries: int | None = None,
@@ -144,7 +146,8 @@ def attack(
     compiled: bool | str = AUTO,
     looks: int = LOOKS,
 ) -> Outcome:
-    """Attack a batch of images. `attack` is an attack or its spec, such as `"pgd:steps=40"`.
+    """Attack a batch of images. `attack` is an attack, its spec such as `"pgd:steps=40"`, or a function of your own,
+    `(model, x, y, eps) → images`. All that a function asks of the model is counted.
 
     `queries` is the budget per sample, `access` the access level (by default the one that the attack needs). With
     `targeted`, y holds the classes to reach. `ids` are the numbers of the samples, which key their random numbers (by
@@ -167,8 +170,7 @@ def attack(
     """
     check_base(model)
     check_float(x)
-    chosen = attacks.parse(attack) if isinstance(attack, str) else attack
-    check_kind(chosen)
+    chosen = _chosen(attack)
     threat = Threat(ball, chosen.access if access is None else access, queries, targeted)
     ids = torch.arange(len(x)) if ids is None else ids
     check_attack(chosen, threat)
@@ -177,6 +179,15 @@ def attack(
     run = _Run(model, chosen, threat, x, y, ids, seed, fast_engine(x.device, batch, precision, compiled, most), looks)
     with torch.inference_mode(False):  # the caller may be in inference mode, which has no gradients
         return run.with_rescue()
+
+
+def _chosen(given: Attack | str | Callable[..., Tensor]) -> Attack:
+    if isinstance(given, str):
+        return attacks.parse(given)
+    if callable(given) and not isinstance(given, type) and not hasattr(given, "access"):
+        return InHand(given)
+    check_kind(cast("Attack", given))
+    return cast("Attack", given)
 
 
 @dataclass(frozen=True)

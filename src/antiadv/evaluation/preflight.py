@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from antiadv.core.engine import Eager
-from antiadv.core.errors import AntiadvError, first_line
+from antiadv.core.errors import AntiadvError, BadInput, first_line
 from antiadv.core.losses import margin
 from antiadv.core.validation import check_base, check_images, check_labels, check_scores
 from antiadv.models.preprocess import CONSTANTS, Normalise
@@ -122,11 +122,11 @@ def _batch(model: nn.Module, x: Tensor, s: Tensor) -> Finding:
     apart = (Eager(1).scores(model, few) - s[: len(few)]).abs().max().item() / _spread(s)
     if apart <= APART:
         return Finding("batch", True, "an image gives the same scores alone and in a batch")
+    todo = "Keep samples apart: no statistics over the batch. Batch norm must be in eval mode."
+    if any("quantized.dynamic" in type(part).__module__ for part in model.modules()):
+        todo = "Dynamic quantisation takes its scales from the whole batch: run with --batch 1, or quantise statically."
     return Finding(
-        "batch",
-        False,
-        f"scores of an image alone and in a batch differ by {apart:.2g} of their spread",
-        "Keep samples apart: no statistics over the batch. Batch norm must be in eval mode.",
+        "batch", False, f"scores of an image alone and in a batch differ by {apart:.2g} of their spread", todo
     )
 
 
@@ -134,13 +134,22 @@ def _gradients(model: nn.Module, x: Tensor, y: Tensor, ask: Eager) -> Finding:
     few = slice(0, min(16, len(x)))
     try:
         _, g = ask.gradient(model, x[few], margin, y[few])
-    except AntiadvError:
+    except BadInput:
         return Finding("gradients", None, "none: attacks on scores and labels work, attacks with gradients do not")
     dead = (g.flatten(1).abs().amax(1) == 0).float().mean().item()
     if dead:
         todo = "Look for rounding, detach or saturated outputs; gradient attacks will look weak."
         return Finding("gradients", False, f"zero for {dead:.0%} of the images", todo)
     return Finding("gradients", True, "they reach the images")
+
+
+def passes_gradients(model: nn.Module, x: Tensor, y: Tensor) -> bool:
+    """Whether attacks with gradients can run: ONNX files and functions on arrays pass none."""
+    try:
+        Eager(1).gradient(model, x[:1], margin, y[:1].to(x.device))
+    except BadInput:
+        return False
+    return True
 
 
 Change = Callable[[Tensor], Tensor]

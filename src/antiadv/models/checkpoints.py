@@ -16,7 +16,7 @@ import hashlib
 import pickle
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any  # content of a file before it is checked
 
@@ -139,18 +139,38 @@ def fill(network: nn.Module, state: Mapping[str, Tensor], where: str) -> None:
 def digest(network: nn.Module) -> str:
     """sha256 over name, dtype, shape and little-endian bytes of every tensor of the state_dict, sorted by name.
 
-    It covers buffers that are not saved too: a normalisation constant changes predictions as a weight does.
+    It covers buffers that are not saved too: a normalisation constant changes predictions as a weight does. Quantised
+    weights, which torch packs, count with their integers, scales and zero points.
     """
-    tensors = {**dict(network.named_buffers()), **network.state_dict()}
+    held: dict[str, Any] = {**dict(network.named_buffers()), **network.state_dict()}
     total = hashlib.sha256()
-    for name in sorted(tensors):
-        tensor = tensors[name].detach().cpu().contiguous()
-        total.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        raw = tensor.reshape(-1).view(torch.uint8).numpy()
-        if sys.byteorder == "big":
-            raw = raw.reshape(-1, tensor.element_size())[:, ::-1].copy()
-        total.update(raw.data)
+    for name in sorted(held):
+        for part, tensor in _tensors(name, held[name]):
+            total.update(f"{part} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+            raw = tensor.reshape(-1).view(torch.uint8).numpy()
+            if sys.byteorder == "big":
+                raw = raw.reshape(-1, tensor.element_size())[:, ::-1].copy()
+            total.update(raw.data)
     return "sha256:" + total.hexdigest()
+
+
+def _tensors(name: str, value: Any) -> Iterator[tuple[str, Tensor]]:
+    """The plain tensors in an entry of a state_dict. Other values are part of their names."""
+    if isinstance(value, Tensor) and value.is_quantized:
+        yield f"{name} {value.dtype} {value.qscheme()}", value.int_repr().cpu().contiguous()
+        each = value.qscheme() in (torch.per_channel_affine, torch.per_channel_affine_float_qparams)
+        scales = (value.q_per_channel_scales(), value.q_per_channel_zero_points()) if each else ()
+        for part in scales or map(torch.tensor, (value.q_scale(), value.q_zero_point())):
+            yield f"{name} scale", part.cpu().contiguous()
+    elif isinstance(value, Tensor):
+        yield name, value.detach().cpu().contiguous()
+    elif isinstance(value, torch.ScriptObject):
+        yield from _tensors(name, value.__getstate__())
+    elif isinstance(value, tuple | list):
+        for i, part in enumerate(value):
+            yield from _tensors(f"{name}.{i}", part)
+    else:
+        yield f"{name} {value!r}", torch.empty(0)
 
 
 def _check_constant(network: nn.Module, name: str, found: Tensor, where: str) -> None:

@@ -13,6 +13,7 @@ normalisation.
 from __future__ import annotations
 
 import hashlib
+import warnings
 from importlib import resources
 from pathlib import Path
 from typing import Literal
@@ -100,6 +101,12 @@ def _from_file(path: Path, architecture: str | None) -> nn.Module:
         )
     network = build(architecture or card.architecture)  # type: ignore[union-attr]  # one of the two is given
     checkpoints.fill(network, checkpoints.plain(checkpoints.read(path)), str(path))
+    if card is None and isinstance(network, ResNet50) and "normalise" not in str(architecture):
+        warnings.warn(
+            f"{path} is used without normalisation, but most networks of this kind were trained with it. Write "
+            "resnet50:path=FILE for one of torchvision, or say normalise=none in the architecture.",
+            stacklevel=2,
+        )
     if card is not None and architecture is None and card.weights not in (None, checkpoints.digest(network)):
         raise BadInput(
             f"the network in {path} is not the one its card describes: its digest is "

@@ -20,13 +20,15 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from antiadv import defences, models
+from antiadv import attacks, defences, models
+from antiadv.attacks import needs_gradients
 from antiadv.core.ball import Ball, Linf
 from antiadv.core.errors import AntiadvError, BadInput
 from antiadv.core.threat import Threat
 from antiadv.engine.precision import AUTO
 from antiadv.evaluation import Cell, Resources, Store, evaluate, make_cell
 from antiadv.evaluation.cell import parse_samples
+from antiadv.evaluation.preflight import passes_gradients
 from antiadv.evaluation.progress import Progress
 from antiadv.reporting.league_entrants import KINDS, QUERIES, SCORES, columns, entrants, kind_of, named
 from antiadv.reporting.league_stored import TRAFFIC, certified, folders, on_the_same_samples, put_traffic
@@ -84,11 +86,10 @@ def league(
     clean = tuple(asked[:CLEAN])
     x, y = dataset.images(clean).to(resources.device), dataset.labels(clean).to(resources.device)
     kind, specs = _specs(settings, only, partial(kind_of, net, x))
-    under = columns(Linf(8 / 255) if ball is None else ball, queries)
+    under, left_out = _possible(columns(Linf(8 / 255) if ball is None else ball, queries), passes_gradients(net, x, y))
     make = partial(
         make_cell, model=model, data=data, samples=asked, seed=seed, precision=precision, resources=resources
     )
-    left_out: dict[str, str] = {}
     nets = _accepted(specs, lambda name: resources.defended(model, specs[name]), left_out)
     paces = _accepted(nets, lambda name: pace(nets[name], x[:PACED]), left_out)
     cells = make_cells(make, {name: specs[name] for name in paces}, under)
@@ -134,6 +135,13 @@ def _specs(settings: str, only: Sequence[str], kind: Callable[[], str]) -> tuple
         if chosen == known:
             return known, entrants(known)
     raise BadInput(f"settings are {AUTO}, {' or '.join(KINDS)}; found {settings!r}. Use {AUTO}.")
+
+
+def _possible(under: Columns, gradients: bool) -> tuple[Columns, dict[str, str]]:
+    """The columns that a network with or without gradients can have, and why the others are left out."""
+    gone = [c for c, (attack, _) in under.items() if not gradients and needs_gradients(attacks.parse(attack))]
+    why = {f"the column {column}": "the network passes no gradients" for column in gone}
+    return {column: threat for column, threat in under.items() if column not in gone}, why
 
 
 def _accepted(names: Iterable[str], found: Callable[[str], T], left_out: dict[str, str]) -> dict[str, T]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import product
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from antiadv import defences
-from antiadv.attacks import parse
+from antiadv.attacks import needs_gradients, parse
 from antiadv.attacks.adaptive.eot import EOT
 from antiadv.attacks.cascade import Cascade
 from antiadv.core import spec
@@ -37,7 +37,7 @@ from antiadv.evaluation import attack as attack_and_judge
 from antiadv.evaluation.automatic import resolve_precision
 from antiadv.evaluation.cell import Cell, Record
 from antiadv.evaluation.digits import survives
-from antiadv.evaluation.preflight import preflight
+from antiadv.evaluation.preflight import passes_gradients, preflight
 from antiadv.reporting import Report, as_markdown, report_of
 from antiadv.reporting.cost import TIMED, Cost, cost
 from antiadv.reporting.flags import Flag, before
@@ -61,22 +61,43 @@ TOLD = ("mode", "range", "scores")  # findings that are errors or signs of their
 DRAWS = 10  # over which an attack on a randomised defence averages
 
 
-def battery(ball: Ball, defence: Defence, queries: int | None = None) -> list[tuple[str, Threat]]:
+def battery(
+    ball: Ball, defence: Defence, queries: int | None = None, gradients: bool = True
+) -> list[tuple[str, Threat]]:
     """Return the attacks of a trial, each with its budget: by labels, by scores, by gradients, and an adaptive one.
 
     The adaptive one is a cascade: the transfer of `fast` from the base network, then what the defence names, on the
     samples that are left. On a randomised defence it averages over the random numbers. Every search is short, so that a
-    trial takes a minute, and its text says how short. `queries` replaces the budgets.
+    trial takes a minute, and its text says how short. `queries` replaces the budgets. Without `gradients`, what
+    needs them is left out.
     """
-    plain = [parse(t) for t in (*QUERIES, GRADIENTS)]
-    named = map(parse, dict.fromkeys((*TRANSFERS, *defence.adaptive)))
-    stages = tuple(shorter(a) for a in named if ball.p in a.norms)
-    knowing: Attack = Cascade(stages)
-    if defence.randomised:
-        knowing = EOT(knowing, DRAWS)
-    chosen = [*(shorter(a) for a in plain if ball.p in a.norms), knowing]
+
+    def usable(texts: Iterable[str]) -> tuple[Attack, ...]:
+        found = (a for a in map(parse, dict.fromkeys(texts)) if gradients or not needs_gradients(a))
+        return tuple(shorter(a) for a in found if ball.p in a.norms)
+
+    chosen, stages = list(usable((*QUERIES, GRADIENTS))), usable((*TRANSFERS, *defence.adaptive))
+    if stages:
+        knowing = Cascade(stages)
+        chosen.append(EOT(knowing, DRAWS) if defence.randomised else knowing)
     budgets = {name: queries or most for name, most in QUERIES.items()}
     return [(spec.text(a), Threat(ball, a.access, budgets.get(spec.text(a)))) for a in chosen]
+
+
+def with_gradients(model: nn.Module, defended: Defence, x: Tensor, y: Tensor) -> bool:
+    """Whether attacks with gradients can run. Where none can, a defence that needs gradients itself is refused."""
+    if passes_gradients(model, x, y):
+        return True
+    try:
+        with torch.no_grad():
+            defended(x[:1])
+    except BadInput as error:
+        name = spec.text(defended) if type(defended) in defences.DEFENCES.values() else type(defended).__name__
+        raise BadInput(
+            f"{name} does not work on this network, which passes no gradients. Choose a defence that needs none, such "
+            "as rounded_scores."
+        ) from error
+    return False
 
 
 def shorter(attack: Attack) -> Attack:
@@ -128,7 +149,10 @@ class Verdict:
         each = [a if t.queries is None else f"{a} with {t.queries} queries" for a, t in threats.items()]
         masked = any(c.defence == defences.BARE for f in self.flags if f.name in MASKED for c in f.cells)
         longer = NOT_RUN[1:] if masked else NOT_RUN
-        return f"A short trial: {join(each)}. Longer searches were not run, such as {join(longer)}."
+        ran = f"A short trial: {join(each)}. Longer searches were not run, such as {join(longer)}."
+        if any(threat.access >= Access.GRADIENTS for threat in threats.values()):
+            return ran
+        return f"{ran} The network passes no gradients, so attacks that need them were left out."
 
     def __repr__(self) -> str:
         return f"Verdict({self.samples} samples, {len(self.rows)} rows: {self.sentence})"
@@ -235,8 +259,10 @@ def verdict(
     defended = _wrapped(defence, model)
     limits = Threat(Linf(8 / 255) if ball is None else ball, Access.SCORES, queries)
     how = {"seed": seed, "batch": batch, "compiled": compiled}
+    with fitting(model, x):
+        chosen = battery(limits.ball, defended, queries, with_gradients(model, defended, x, y))
     with bar() as show:
-        trial = _in_memory(model, defended, x, y, battery(limits.ball, defended, queries), precision, how, show)
+        trial = _in_memory(model, defended, x, y, chosen, precision, how, show)
         return run_trial(
             trial, range(len(x)), minutes, lambda flag: warnings.warn(f"Flag {flag}", stacklevel=4), batch=batch
         )

@@ -4,9 +4,10 @@
     gradients         a backward pass asks the oracle for the gradient, if the threat grants it
     counted.images    the best image of each sample so far: in the ball the first success, else the closest
 
-Other code may send only some of the samples, and does not say which. With as many images as samples, image i belongs
-to sample i. Otherwise an image belongs to the sample whose clean image is nearest, which is exact as long as the balls
-of the samples do not overlap. An oracle of one sample needs no guess.
+Other code may send only some of the samples, and does not say which. So the sample of an image is a guess. With as many
+images as samples, image i is taken to belong to sample i: wrong for code that sends as many images of one sample. Else
+an image is taken to belong to the sample whose clean image is nearest: wrong for images far from their own, such as
+random ones. An oracle of one sample needs no guess, so attacks that do not keep to the batch run on one at a time.
 
 Cost:       one query per image, one gradient per backward pass. The backward pass repeats the forward pass.
 """

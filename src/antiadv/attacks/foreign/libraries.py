@@ -5,8 +5,9 @@
 
 The radius is the threat's. Where the library's class takes `eps` or `epsilons`, it is set to it. The budget holds: when
 a sample has spent it, the attack ends. A library may attack one sample after another, so each sample that still stands
-and has queries left is then attacked alone. The best images that were sent are judged. Random numbers of torch, numpy
-and Python are seeded from the samples' keys, and put back afterwards.
+and has queries left is then attacked alone. The best images that were sent are judged. Attacks of ART and torchattacks
+on scores and labels send images in an order of their own, so they run on one sample at a time. Random numbers of torch,
+numpy and Python are seeded from the samples' keys, and put back afterwards.
 Cost:       what the library sends; the oracle counts it.
 """
 
@@ -28,7 +29,7 @@ from torch import Tensor
 from antiadv.attacks.foreign.counting_model import CountingModel
 from antiadv.core.ball import Ball, per_row
 from antiadv.core.draws import Draws
-from antiadv.core.errors import BadInput, BadSpec, BudgetSpent
+from antiadv.core.errors import BadInput, BadSpec, BudgetSpent, first_line
 from antiadv.core.imports import current_directory_importable
 from antiadv.core.oracle import Oracle
 from antiadv.core.threat import Access
@@ -41,8 +42,17 @@ class Foreign:
 
     norms: ClassVar[frozenset[float]] = frozenset({2, math.inf})
     minimal: ClassVar[bool] = False
-    edition: ClassVar[int] = 1
+    orderless: ClassVar[bool] = False  # without gradients, its attacks do not keep to the batch
     level: Level = "gradients"
+
+    @property
+    def alone(self) -> bool:
+        """Whether it runs on one sample at a time."""
+        return self.orderless and self.level != "gradients"
+
+    @property
+    def edition(self) -> int:
+        return 2 if self.alone else 1
 
     @property
     def access(self) -> Access:
@@ -53,6 +63,9 @@ class Foreign:
             return x.clone()
         if oracle.targeted:
             raise BadInput("attacks of other libraries run untargeted here; found a targeted threat. Use one of ours.")
+        if self.alone and len(x) > 1:
+            rows = torch.arange(len(x)).split(1)
+            return torch.cat([self(oracle[row], x[row], y[row], ball, draws[row]) for row in rows])
         counted = CountingModel(oracle, x, y, ball, self.access)
         with seeded(int(draws.keys[0])), contextlib.suppress(BudgetSpent):
             z = self._run(counted, x, y, ball).detach().to(x)
@@ -88,6 +101,7 @@ class Foolbox(Foreign):
 class Torchattacks(Foreign):
     """A class of `torchattacks`: `torchattacks:PGD,options=(steps=40)`."""
 
+    orderless: ClassVar[bool] = True
     attack: str = "PGD"
     options: str = ""
     level: Level = "gradients"
@@ -102,6 +116,7 @@ class Torchattacks(Foreign):
 class Art(Foreign):
     """A class of `art.attacks.evasion`: `art:SquareAttack,level=scores`."""
 
+    orderless: ClassVar[bool] = True
     attack: str = "ProjectedGradientDescent"
     options: str = ""
     level: Level = "gradients"
@@ -145,12 +160,31 @@ class Function(Foreign):
     def _run(self, counted: CountingModel, x: Tensor, y: Tensor, ball: Ball) -> Tensor:
         where, _, name = self.path.partition(":")
         with current_directory_importable():
-            run = member(library(where), name, where)
-        found = run(counted, x, y, ball.eps)
-        if not isinstance(found, Tensor) or found.shape != x.shape:
-            shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
-            raise BadInput(f"{self.path} must return images of shape {tuple(x.shape)}; found {shape}. Return these.")
-        return found
+            run = member(_own_module(where), name, where)
+        return _called(run, self.path, counted, x, y, ball)
+
+
+@dataclass(frozen=True)
+class InHand(Foreign):
+    """A function (model, x, y, eps) → images that `antiadv.attack` was given."""
+
+    function: Callable[..., Any]
+    level: Level = "gradients"
+
+    def _run(self, counted: CountingModel, x: Tensor, y: Tensor, ball: Ball) -> Tensor:
+        return _called(self.function, self.name, counted, x, y, ball)
+
+    @property
+    def name(self) -> str:
+        return getattr(self.function, "__name__", type(self.function).__name__)
+
+
+def _called(run: Callable[..., Any], name: str, counted: CountingModel, x: Tensor, y: Tensor, ball: Ball) -> Tensor:
+    found = run(counted, x, y, ball.eps)
+    if not isinstance(found, Tensor) or found.shape != x.shape:
+        shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+        raise BadInput(f"{name} must return images of shape {tuple(x.shape)}; found {shape}. Return these.")
+    return found
 
 
 LIBRARIES: dict[str, Callable[..., Foreign]] = {
@@ -167,6 +201,21 @@ def library(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         raise BadInput(f"this attack needs the module {name}; found none ({error}). Install it with pip.") from error
+
+
+def _own_module(name: str) -> Any:
+    """A module of the user's own. An import that fails inside it is told as it is."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise BadInput(f"{name} cannot be imported: {error}. Install the missing module.") from error
+        raise BadInput(
+            f"there is no module {error.name!r} to import. Run it in the folder with {error.name}.py, or check "
+            "its name."
+        ) from error
+    except (Exception, SystemExit) as error:
+        raise BadInput(f"{name} cannot be imported ({first_line(error)}). Repair it first.") from error
 
 
 def member(module: Any, name: str, where: str) -> Any:

@@ -18,8 +18,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from antiadv import attacks
+from antiadv.core.attack import check_attack
 from antiadv.core.ball import L2, Ball, Linf
 from antiadv.core.draws import Draws
+from antiadv.core.errors import BadInput
 from antiadv.core.ledger import Ledger
 from antiadv.core.oracle import Oracle
 from antiadv.core.threat import Threat
@@ -27,7 +29,11 @@ from antiadv.core.threat import Threat
 
 @dataclass(frozen=True)
 class AsFoolbox:
-    """`attack` is a spec such as `square:steps=500`; `norm` the norm of the radius; `seed` its random numbers."""
+    """`attack` is a spec such as `square:steps=500`; `norm` the norm of the radius; `seed` its random numbers.
+
+    Images and radii are in the bounds of the foolbox model. The criterion is labels, `Misclassification` or
+    `TargetedMisclassification`.
+    """
 
     attack: str
     norm: str = "linf"
@@ -37,12 +43,22 @@ class AsFoolbox:
         self, model: Any, inputs: Tensor, criterion: Any, *, epsilons: float | Sequence[float | None] | None
     ) -> tuple[Any, Any, Any]:
         """The images of each radius, the same clipped, and whether they fool; lists if `epsilons` is a list."""
-        y = getattr(criterion, "labels", criterion)
+        targeted = hasattr(criterion, "target_classes")
+        y = criterion.target_classes if targeted else getattr(criterion, "labels", criterion)
         y = getattr(y, "raw", y)
+        if not isinstance(y, Tensor):
+            raise BadInput(
+                "the criterion is labels, Misclassification or TargetedMisclassification; found "
+                f"{type(criterion).__name__}. Give one of these."
+            )
+        low, high = getattr(model, "bounds", (0.0, 1.0))
+        wide = high - low
+        net, x = _Called(model, low, wide), ((inputs - low) / wide).clamp(0, 1)
         several = isinstance(epsilons, Sequence)
         radii = list(epsilons) if isinstance(epsilons, Sequence) else [epsilons]
-        images = [_attacked(self, _Called(model), inputs, y, radius) for radius in radii]
-        fooled = [model(z).argmax(1) != y for z in images]
+        units = [_attacked(self, net, x, y, None if r is None else r / wide, targeted) for r in radii]
+        images = [z * wide + low for z in units]
+        fooled = [(model(z).argmax(1) == y) == targeted for z in images]
         return (images, images, torch.stack(fooled)) if several else (images[0], images[0], fooled[0])
 
 
@@ -65,20 +81,24 @@ class AsArt:
         return _attacked(self, net, images, labels, self.eps).cpu().numpy()
 
 
-def _attacked(how: AsFoolbox | AsArt, net: nn.Module, x: Tensor, y: Tensor, radius: float | None) -> Tensor:
+def _attacked(
+    how: AsFoolbox | AsArt, net: nn.Module, x: Tensor, y: Tensor, radius: float | None, targeted: bool = False
+) -> Tensor:
     made = attacks.parse(how.attack)
     ball: Ball = (L2 if how.norm == "l2" else Linf)(float("inf") if radius is None else radius)
-    oracle = Oracle(net, Threat(ball, made.access), Ledger(len(x)))
+    threat = Threat(ball, made.access, targeted=targeted)
+    check_attack(made, threat)
+    oracle = Oracle(net, threat, Ledger(len(x)))
     return made(oracle, x, y, ball, Draws.of(how.seed, torch.arange(len(x), device=x.device)))
 
 
 class _Called(nn.Module):
-    """A foolbox model as a module."""
+    """A foolbox model as a module on images in [0, 1]."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, low: float, wide: float) -> None:
         super().__init__()
-        self._model, self.training = model, False
+        self._model, self._low, self._wide, self.training = model, low, wide, False
 
     def forward(self, x: Tensor) -> Tensor:
-        s: Tensor = self._model(x)
+        s: Tensor = self._model(x * self._wide + self._low)
         return s

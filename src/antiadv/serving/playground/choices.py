@@ -14,11 +14,12 @@ from antiadv import data, models
 from antiadv.core.ball import Ball, Linf
 from antiadv.core.errors import BadInput
 from antiadv.data.dataset import Dataset
-from antiadv.defences import BARE
+from antiadv.defences import BARE, DEFENCES
 
 DATA = "cifar10:test"
-SIZE = (32, 32)  # of the images that these networks were trained on
 LAYER = "anti_adversary"
+NEED_MORE = ("self_ensemble", "robust_features")  # a network of their own, or a file
+PLAIN = tuple(name for name in DEFENCES if name not in (LAYER, *NEED_MORE))  # with the settings of the catalogue
 ATTACKS = {  # and what the attacker sees
     "square": "sees scores",
     "rays": "sees labels only",
@@ -66,8 +67,8 @@ class Asked:
 
     @property
     def defence_text(self) -> str:
-        if self.defence == BARE:
-            return BARE
+        if self.defence != LAYER:
+            return self.defence
         return f"{LAYER}:steps={self.steps},step_size={self.alpha!r},gate={self.gate!r}"
 
     @property
@@ -86,10 +87,17 @@ class Choices:
     networks: tuple[str, ...] = field(default_factory=_networks)
     images: Dataset = field(default_factory=lambda: data.load(DATA))
 
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of the images."""
+        channels, height, width = self.images.images([0]).shape[1:]
+        return channels, height, width
+
     def json(self) -> dict[str, Any]:
         return {
             "networks": self.networks,
-            "defences": [BARE, LAYER],
+            "data": self.images.name,
+            "defences": [BARE, LAYER, *PLAIN],
             "attacks": ATTACKS,
             "numbers": {name: vars(number) for name, number in NUMBERS.items()},
             "samples": len(self.images),
@@ -109,7 +117,7 @@ class Choices:
             raise BadInput(f"a sample is a number from 0 to {len(self.images) - 1}; pick one of these.")
         return Asked(
             network=_one(sent, "network", self.networks),
-            defence=_one(sent, "defence", (BARE, LAYER)),
+            defence=_one(sent, "defence", (BARE, LAYER, *PLAIN)),
             attack=_one(sent, "attack", tuple(ATTACKS)),
             sample=sample,
             alpha=numbers["alpha"],

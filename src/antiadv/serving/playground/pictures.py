@@ -1,6 +1,6 @@
 """Uploads become images of the network's size.
 
-uploaded(bytes, size)   any picture  →  float32 [1, 3, H, W] in [0, 1]: its middle square, made smaller
+uploaded(bytes, shape)   any picture  →  float32 [1, C, H, W] in [0, 1]: upright, its middle, made smaller
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ LARGEST_UPLOAD = 8 * 2**20  # bytes
 WHERE = "the upload"
 
 
-def uploaded(content: bytes, size: tuple[int, int]) -> Tensor:
+def uploaded(content: bytes, shape: tuple[int, int, int]) -> Tensor:
+    """`shape` is channels, height and width. A telephone stores how a picture was held: it is turned upright."""
     if not content:
         raise BadInput("the upload is empty; give a PNG or JPEG file.")
     picture = open_picture(content, WHERE)
-    height, width = size
+    channels, height, width = shape
     try:
-        fitted = ImageOps.fit(picture.convert("RGB"), (width, height), Image.Resampling.LANCZOS)
+        upright = ImageOps.exif_transpose(picture).convert("L" if channels == 1 else "RGB")
+        fitted = ImageOps.fit(upright, (width, height), Image.Resampling.LANCZOS)
     except Exception as error:  # PIL fails in many ways for odd modes
         raise BadInput(f"{WHERE} cannot be resized: {reason(error)}; give an ordinary PNG or JPEG file.") from error
-    pixels = torch.from_numpy(np.array(fitted, dtype=np.uint8))
+    pixels = torch.from_numpy(np.array(fitted, dtype=np.uint8).reshape(height, width, channels))
     return pixels.permute(2, 0, 1)[None].contiguous().float() / 255

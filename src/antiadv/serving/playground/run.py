@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from antiadv.core.errors import MissingExtra
 from antiadv.core.signals import handling
 from antiadv.serving.playground.app import make_app
+from antiadv.serving.playground.choices import Choices
 from antiadv.serving.playground.session import Sessions
 from antiadv.serving.serve import listen
 
@@ -22,11 +23,11 @@ except ImportError as error:
 HOST = "127.0.0.1"
 
 
-def play(port: int, device: str | None, ready: Callable[[str], None]) -> None:
+def play(port: int, device: str | None, ready: Callable[[str], None], choices: Choices | None = None) -> None:
     """Listen and answer. `ready` is called with the address when the page can be opened."""
     with contextlib.closing(listen(HOST, port)) as listener:
         config = uvicorn.Config(
-            make_app(Sessions(device=device)),
+            make_app(Sessions(choices, device)),
             log_config=None,
             access_log=False,
             server_header=False,

@@ -27,12 +27,13 @@ from antiadv.core.ledger import Ledger
 from antiadv.core.losses import margin
 from antiadv.core.threat import Threat
 from antiadv.data.pictures import data_uri, png
+from antiadv.defences import BARE
 from antiadv.evaluation.cell import Record
 from antiadv.evaluation.judge import idle
 from antiadv.evaluation.resources import Resources
 from antiadv.evaluation.shard import attack_and_judge
 from antiadv.serving.limits import Refused
-from antiadv.serving.playground.choices import LAYER, SIZE, Asked, Choices
+from antiadv.serving.playground.choices import LAYER, Asked, Choices
 from antiadv.serving.playground.pictures import uploaded
 from antiadv.serving.playground.story import GOING, Story, Track, make_frame
 from antiadv.serving.playground.watched import Control, Stopped, Watched
@@ -63,7 +64,7 @@ class Session:
     def upload(self, content: bytes) -> str:
         """Keep this picture, and return it as the network will see it."""
         with _DECODING:
-            self._image = uploaded(content, SIZE)
+            self._image = uploaded(content, self._choices.shape)
         return data_uri(png(self._image[0]))
 
     def start(self, asked: Asked) -> None:
@@ -139,10 +140,9 @@ class Sessions:
 
 def _title(asked: Asked) -> str:
     gate = f"gate {asked.gate:g}" if asked.gate < 1 else "no gate"
-    with_layer = f" with {LAYER} (α = {asked.alpha:g}, K = {asked.steps}, {gate})"
-    return (
-        f"{asked.attack} on {asked.network}{with_layer if asked.defence == LAYER else ''}, radius {asked.radius:g}/255"
-    )
+    how = f" (α = {asked.alpha:g}, K = {asked.steps}, {gate})" if asked.defence == LAYER else ""
+    behind = "" if asked.defence == BARE else f" with {asked.defence}{how}"
+    return f"{asked.attack} on {asked.network}{behind}, radius {asked.radius:g}/255"
 
 
 @dataclass
@@ -231,8 +231,7 @@ class _Search:
         story.status = "running"
 
     def _sentence(self, record: Record, attack: Attack, threat: Threat) -> str:
-        called = self.play.story.classes
-        before, after = called[record.clean], called[record.attacked]
+        before, after = map(self.play.story.called, (record.clean, record.attacked))
         name = self.track.attack
         if record.clean != record.label:
             return f"g says {before} without an attack, and that is wrong already: pick another image."

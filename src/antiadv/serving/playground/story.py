@@ -65,6 +65,10 @@ class Story:
         self.tracks: list[Track] = []
         self.lock = threading.Lock()
 
+    def called(self, label: int) -> str:
+        """The name of a class, or its number if the data set does not name it."""
+        return self.classes[label] if label < len(self.classes) else f"class {label}"
+
     def set(self, status: str, sentence: str = "") -> None:
         with self.lock:
             self.status, self.sentence = status, sentence
