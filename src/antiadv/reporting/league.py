@@ -17,20 +17,23 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from antiadv import defences, models
 from antiadv.core.ball import Ball, Linf
 from antiadv.core.errors import AntiadvError, BadInput
 from antiadv.core.threat import Threat
+from antiadv.core.validation import check_scores, fitting
 from antiadv.engine.precision import AUTO
 from antiadv.evaluation import Cell, Resources, Store, evaluate, make_cell
 from antiadv.evaluation.cell import parse_samples
+from antiadv.evaluation.early import told, warn_early
 from antiadv.evaluation.progress import Progress
 from antiadv.reporting.league_entrants import KINDS, QUERIES, SCORES, columns, entrants, kind_of, named
 from antiadv.reporting.league_stored import TRAFFIC, put_traffic
 from antiadv.reporting.league_table import League, Line, described
-from antiadv.reporting.league_traffic import Traffic, measure
+from antiadv.reporting.league_traffic import BATCH, Traffic, measure
 from antiadv.reporting.rounds import check_minutes, rounds
 
 SAMPLES = 500  # by default at most so many; as many of them as fit into the minutes
@@ -78,6 +81,7 @@ def league(
     dataset = resources.data(data)
     clean = tuple(asked[:CLEAN])
     x, y = dataset.images(clean).to(resources.device), dataset.labels(clean).to(resources.device)
+    _warn(net, x, y)
     kind, specs = _specs(settings, only, partial(kind_of, net, x))
     under = columns(Linf(8 / 255) if ball is None else ball, queries)
     traffic, left_out = _traffic(
@@ -88,7 +92,8 @@ def league(
         make_cell, model=model, data=data, samples=asked, seed=seed, precision=precision, resources=resources
     )
     cells = make_cells(make, specs, under)
-    _run(cells, asked, end - time.monotonic(), facts, resources, batch, progress)
+    with told():
+        _run(cells, asked, end - time.monotonic(), facts, resources, batch, progress)
     made = collect(models.label(model), specs, under, cells, facts, traffic)
     put_traffic(
         facts.root / TRAFFIC,
@@ -104,6 +109,14 @@ def league(
         },
     )
     return dataclasses.replace(made, left_out=left_out, settings=kind)
+
+
+@torch.no_grad()
+def _warn(net: nn.Module, x: Tensor, y: Tensor) -> None:
+    with fitting(net, x):
+        s = torch.cat([net(part) for part in x.split(BATCH)])
+    check_scores(s, x, y)
+    warn_early(x, s.argmax(1), y, s.shape[1])
 
 
 def _asked(resources: Resources, data: str, samples: range | str | None) -> range:

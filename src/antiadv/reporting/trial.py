@@ -35,6 +35,7 @@ from antiadv.engine.precision import AUTO
 from antiadv.evaluation import attack as attack_and_judge
 from antiadv.evaluation.automatic import resolve_precision
 from antiadv.evaluation.cell import Cell, Record
+from antiadv.evaluation.early import told
 from antiadv.evaluation.preflight import preflight
 from antiadv.reporting import Report, as_markdown, report_of
 from antiadv.reporting.cost import TIMED, Cost, cost
@@ -52,7 +53,7 @@ STEPS = 20  # the most steps of an attack that uses gradients
 NOT_RUN = "autoattack", "adaptive"  # what a person should run next
 LOOKED_AT = 256  # images that are checked before the first attack
 PREFLIGHT = 100  # images of the pre-flight, which asks about twenty times
-TOLD = ("mode", "range", "scores")  # findings that are errors or signs of their own
+TOLD = ("mode", "range", "scores", "accuracy")  # findings that are errors or signs of their own
 DRAWS = 10  # over which an attack on a randomised defence averages
 
 
@@ -169,7 +170,8 @@ def run_trial(
     signs = first_signs(trial.model, *trial.images(samples[:LOOKED_AT]), batch)
     for flag in signs:
         warn(flag)
-    done = stored + rounds(samples[stored:], 60 * minutes, trial.run)
+    with told():
+        done = stored + rounds(samples[stored:], 60 * minutes, trial.run)
     taken = samples[:done]
     x, y = trial.images(taken)
     report = report_of(trial.rows(taken))
