@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from antiadv.core.errors import Suspicious
 from antiadv.core.interval import wilson
 
 CHANCE = 0.05  # with a larger p, correct predictions may be chance
@@ -69,4 +70,6 @@ def told() -> Iterator[None]:
 
 def warn_early(x: Tensor, base: Tensor, y: Tensor, classes: int) -> None:
     for sign in () if _TOLD.get() else early_signs(x, base, y, classes):
-        warnings.warn(f"Flag {sign.name}: {sign.sentence}", stacklevel=1)  # always this line: Python shows it once
+        warnings.warn(
+            f"Flag {sign.name}: {sign.sentence}", Suspicious, stacklevel=1
+        )  # always this line: Python shows it once

@@ -5,6 +5,7 @@
     range           images lie in [0, 1] and use it
     mode            every part is in evaluation mode
     dtype           weights are float32, as the judge computes
+    torch           a note where this version was never tested
     scores          [N, K], finite, logits and not probabilities; labels fit the classes
     determinism     the same images give the same scores twice
     batch           an image gives the same scores alone and in a batch
@@ -19,9 +20,11 @@ Cost:       about a dozen passes over the images. Nothing of the model changes.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 
 from antiadv.core.engine import Eager
@@ -32,6 +35,7 @@ from antiadv.evaluation.early import FEW, NO_MORE, guesses
 from antiadv.models.preprocess import CONSTANTS, Normalise
 
 APART = 1e-3  # of the scores' spread: more than rounding in another batch size makes
+TESTED = (2, 11), (2, 15)  # versions of torch
 CLEARLY = 3.0  # standard errors by which a variant must be better to be named
 
 
@@ -54,7 +58,12 @@ def preflight(model: nn.Module, x: Tensor, y: Tensor, batch: int = 64) -> list[F
     >>> [f.name for f in preflight(net, x, net(x).argmax(1)) if f.fine is False]
     []
     """
-    findings = [_try("mode", lambda: check_base(model), "evaluation mode"), _dtype(model), _range(x)]
+    findings = [
+        _try("mode", lambda: check_base(model), "evaluation mode"),
+        _dtype(model),
+        *untested(torch.__version__),
+        _range(x),
+    ]
     ask = Eager(batch)
     try:
         s = ask.scores(model, x)
@@ -89,6 +98,15 @@ def _dtype(model: nn.Module) -> Finding:
         return Finding("dtype", True, "weights are float32")
     found = f"some weights are {' and '.join(sorted(others))}, so every result is computed with these"
     return Finding("dtype", None, found, "model = model.float()")
+
+
+def untested(version: str) -> list[Finding]:
+    """A note where the tests were never run with this version."""
+    number = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    (a, b), (c, d) = TESTED
+    if TESTED[0] <= number <= TESTED[1]:
+        return []
+    return [Finding("torch", None, f"version {version} is outside the tested range, {a}.{b} to {c}.{d}")]
 
 
 def _range(x: Tensor) -> Finding:
