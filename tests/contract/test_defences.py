@@ -134,3 +134,15 @@ def test_plain_calls_draw_fresh_numbers_and_the_same_draws_give_the_same_answers
 def test_none_is_the_bare_classifier() -> None:
     net = small_net()
     assert wrap("none", net) is net
+
+
+@every
+@pytest.mark.parametrize("shape", [(4, 8, 8), (3, 12, 12)])
+def test_images_of_another_shape_get_one_sentence(name: str, shape: tuple[int, ...]) -> None:
+    """As from `attack`, for a network with a flat head."""
+    base = nn.Sequential(GaussianNoise(0.1), nn.Conv2d(3, 4, 3, padding=1), nn.Flatten(), nn.Linear(256, 5)).eval()
+    g, x = wrap(spec_for(name, base), base), torch.rand(2, *shape)
+    with pytest.raises(BadInput, match="images"):
+        g(x)
+    with pytest.raises(BadInput, match="images"):
+        antiadv.attack(g, x, torch.zeros(2, dtype=torch.int64), "square", antiadv.Linf(0.1), queries=2)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import antiadv
+from antiadv import defences
 from antiadv.attacks import parse
 from antiadv.core.attack import least_queries
 from antiadv.core.ball import Ball
@@ -25,7 +26,8 @@ from antiadv.core.threat import Access, Threat
 from antiadv.evaluation.cell import Receipt
 from antiadv.evaluation.shard import attack_and_judge
 from tests.contract.test_attacks import CASES, Rounding, queries_of
-from tests.toys import Spy, Toy, halfspace, sphere
+from tests.contract.test_defences import ask, every, images, noisy
+from tests.toys import Spy, Toy, halfspace, small_net, spec_for, sphere
 
 WORDS = [math.nan, math.inf, -math.inf]
 
@@ -54,6 +56,18 @@ class Breaking(nn.Module):
         return torch.where(moved & (torch.arange(s.shape[1]) == order[:, None]), self.value, s)
 
 
+class Slopeless(nn.Module):
+    """A classifier whose scores are right and whose gradients are all NaN."""
+
+    def __init__(self, base: nn.Module) -> None:
+        super().__init__()
+        self.base = base
+
+    def forward(self, x: Tensor) -> Tensor:
+        s: Tensor = self.base(x)
+        return s + (x * 0).flatten(1).abs().sqrt().sum(1, keepdim=True)
+
+
 @pytest.mark.parametrize(("name", "p"), CASES)
 @pytest.mark.parametrize("value", [math.nan, *(pytest.param(v, marks=pytest.mark.slow) for v in (math.inf, -math.inf))])
 def test_nan_and_infinity_in_scores_are_refused(name: str, p: float, value: float) -> None:
@@ -74,16 +88,16 @@ def test_nan_in_gradients_is_refused(name: str, p: float) -> None:
 
 
 class Once(nn.Module):
-    """A classifier whose n-th answer is NaN for the last image of the batch."""
+    """A classifier whose n-th answer is a bad value, by default NaN, for the last image of the batch."""
 
-    def __init__(self, base: nn.Module, call: int) -> None:
+    def __init__(self, base: nn.Module, call: int, value: float = math.nan) -> None:
         super().__init__()
-        self.base, self.call, self.calls = base, call, 0
+        self.base, self.call, self.calls, self.value = base, call, 0, value
 
     def forward(self, x: Tensor) -> Tensor:
         self.calls += 1
         s = self.base(x)
-        return torch.where(torch.arange(len(x))[:, None] == len(x) - 1, math.nan, s) if self.calls == self.call else s
+        return torch.where(torch.arange(len(x))[:, None] == len(x) - 1, self.value, s) if self.calls == self.call else s
 
 
 @pytest.mark.parametrize("name", ["square", "rays", "apgd", "fab", "nes:probes=5", "hop_skip_jump"])
@@ -95,6 +109,38 @@ def test_one_answer_of_many_fails_the_batch_and_names_the_sample(name: str, call
     ids = torch.tensor([70, 71, 72, 73])
     with pytest.raises(BadInput, match="sample 73"):
         attack_and_judge(Once(toy.model, call).eval(), attack, threat, toy.x, toy.y, ids, 0, Eager())
+
+
+@every
+@pytest.mark.parametrize("value", WORDS)
+def test_a_defence_passes_on_a_bad_answer_of_its_base(name: str, value: float) -> None:
+    base = noisy(small_net(classes=5))
+    text, x = spec_for(name, base), images()
+    counted = Once(base, 0)
+    ask(defences.wrap(text, counted.eval()), x)
+    for call in sorted({1, 2, counted.calls // 2, counted.calls} & set(range(1, counted.calls + 1))):
+        g = defences.wrap(text, Once(base, call, value).eval())
+        assert not torch.isfinite(ask(g, x)).all(), f"call {call} of {counted.calls}"
+
+
+@every
+def test_a_defence_passes_on_a_bad_gradient_of_its_base(name: str) -> None:
+    base = noisy(small_net(classes=5))
+    s = ask(defences.wrap(spec_for(name, base), Slopeless(base).eval()), images())
+    steps = name.partition(":")[0] in ("anti_adversary", "hedge")  # the others take no gradient
+    assert torch.isfinite(s).all() != steps
+
+
+def test_a_repeated_query_does_not_hide_a_bad_answer() -> None:
+    base = small_net(classes=5)
+    g, x, clients = defences.wrap("stateful", base), images(), torch.arange(4)
+    session = g.session()
+    session.answer(clients, x, g(x))
+    bad = g(x)
+    bad[2, 1] = math.nan
+    answers, repeated = session.answer(clients, x, bad)
+    assert repeated.all()
+    assert answers.isfinite().all(1).tolist() == [True, True, False, True]
 
 
 @pytest.mark.parametrize("value", WORDS)

@@ -28,6 +28,7 @@ from antiadv.core.validation import check_scores
 from antiadv.defences.small_noise import SmallNoise
 from antiadv.reporting.measures import robust_accuracy
 from tests.engine.probes import Chessboard, Odd, same
+from tests.said import in_order
 from tests.toys import halfspace, small_net
 
 TOY = halfspace(math.inf, n=6, distance=0.1)
@@ -542,6 +543,20 @@ def test_a_classifier_that_never_answers_again_leaves_the_images() -> None:
     assert failed.value.outcome is None
     assert failed.value.unknown == list(range(6))
     assert (net(failed.value.images).argmax(1) != y).any()
+    assert in_order(str(failed.value), "images", "6 samples", ".images", "judge")
+    assert "nothing is known" not in str(failed.value), "the images are there"
+
+
+def test_print_shows_what_the_judge_asked() -> None:
+    outcome = antiadv.attack(TOY.model, TOY.x, TOY.y, "pgd:steps=2", Linf(0.1), precision="float32")
+    assert outcome.judge_queries == 2 * len(TOY.x)
+    assert str(outcome).splitlines()[-1].split()[-1] == str(outcome.judge_queries)
+
+
+@pytest.mark.parametrize("looks", [0, -1, True, 2.0, 10_001, 10**9])
+def test_looks_are_limited(looks: int) -> None:
+    with pytest.raises(BadInput, match="looks"):
+        antiadv.attack(TOY.model, TOY.x, TOY.y, "pgd:steps=1", Linf(0.1), looks=looks)
 
 
 def test_a_keyboard_interrupt_is_passed_on() -> None:

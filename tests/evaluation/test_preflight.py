@@ -11,8 +11,9 @@ from torch import Tensor, nn
 import antiadv
 from antiadv.cli.__main__ import main
 from antiadv.core.engine import Eager
-from antiadv.evaluation.preflight import Finding, preflight
+from antiadv.evaluation.preflight import Finding, preflight, untested
 from antiadv.models.preprocess import CONSTANTS, Normalise
+from tests.contract.test_no_silent_numbers import Slopeless
 
 
 def images() -> tuple[Tensor, Tensor]:
@@ -139,3 +140,18 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "--model", "compact:standard", "--samples", "0:40", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert {f["name"] for f in found} >= {"range", "scores", "gradients", "normalisation"}
+
+
+def test_gradients_that_are_no_numbers_are_found() -> None:
+    x, y = images()
+    found = wrong(Slopeless(zoo()).eval(), x, y)
+    assert list(found) == ["gradients"]
+    assert "100%" in found["gradients"].found
+
+
+@pytest.mark.parametrize(
+    ("version", "told"),
+    [("2.10.1+cpu", True), ("2.11.0", False), ("2.15.1+cu130", False), ("2.16.0a0", True), ("3.0", True)],
+)
+def test_a_version_of_torch_that_was_never_tested_is_told(version: str, told: bool) -> None:
+    assert [f.fine for f in untested(version)] == [None] * told

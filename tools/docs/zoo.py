@@ -10,8 +10,8 @@ from antiadv.train import interval
 from tools.docs.markdown import render
 
 NOTES = {
-    "compact-cifar10-gaussian": "It has half the width of the others, because it was trained on a CPU. Its accuracies are "
-    "of the network itself, on images without noise; [certify.md](certify.md) has those of the vote.",
+    "compact-cifar10-gaussian": "It has half the width of the others, because it was trained on a CPU. "
+    "The accuracies are of the network itself on images without noise, not of its vote ([certify.md](certify.md)).",
     "compact-cifar10-self_ensemble": "PGD is done at the first image that fools once, while the judge wants the "
     "majority of ten looks: of the samples left standing nearly all were fooled once.",
     "compact-cifar10-hydra": "90 % of the weights of every layer are zero. Its first phase, training by TRADES, "

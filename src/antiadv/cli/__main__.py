@@ -43,7 +43,7 @@ from antiadv.cli import (
     verdict,
 )
 from antiadv.cli.start import ENDED, STOPPED
-from antiadv.core.errors import AntiadvError
+from antiadv.core.errors import AntiadvError, Suspicious
 from antiadv.core.printable import printable
 from antiadv.core.signals import handling
 
@@ -98,6 +98,7 @@ def main(args: list[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="replace")  # prints ? for a letter that the terminal lacks
     with warnings.catch_warnings(), _ending():
         warnings.showwarning = _in_one_line(warnings.showwarning)
+        warnings.simplefilter("always", Suspicious)
         return _run(args)
 
 

@@ -38,6 +38,7 @@ def command(
     """
     from antiadv.evaluation import Resources, Store, evaluate, make_cell, parse_runner
     from antiadv.reporting import report_of
+    from antiadv.reporting.build import judge_sentence
     from antiadv.reporting.rows import bare_cell, rows
 
     model = options.authorised(model, authorised)
@@ -57,4 +58,5 @@ def command(
     else:
         sent = getattr(resources.model(model), "sent", None)
         cost = [] if sent is None else [f"This run sent {sent:,} images to the endpoint, checks and repeats included."]
-        show.print_rows(made.rows, [*made.sentences, *cost, f"Results are in {facts.folder(cell)}"])
+        judge = judge_sentence(facts, made.rows)
+        show.print_rows(made.rows, [judge, *cost, *made.sentences, f"Results are in {facts.folder(cell)}"])

@@ -45,7 +45,9 @@ def command(
     is loaded or run.
     """
     from antiadv import paper
+    from antiadv.evaluation import Store
     from antiadv.reporting import report
+    from antiadv.reporting.build import judge_sentence
 
     asked = list(paper.EXPERIMENTS) if names == ["all"] else list(dict.fromkeys(names or []))
     if out is not None:
@@ -62,7 +64,7 @@ def command(
     if json:
         show.print_json(made.json())
     else:
-        show.print_rows(made.rows, made.sentences)
+        show.print_rows(made.rows, [judge_sentence(Store(store), made.rows), *made.sentences])
 
 
 def _show(store: Path, names: list[str], networks: str, json: bool) -> None:

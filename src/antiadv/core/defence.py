@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from antiadv.core import torch_private
 from antiadv.core.draws import Draws
 from antiadv.core.errors import BadInput
-from antiadv.core.validation import check_base, check_float, check_logits, check_shape, check_still
+from antiadv.core.validation import check_base, check_float, check_logits, check_shape, check_still, fitting
 
 LARGEST = torch.finfo(torch.float16).max  # value of an option in pixels: beyond it float16 images overflow
 TRANSFERS = ("transfer:attack=fast",)  # it queries only the bare classifier
@@ -100,9 +100,17 @@ class Defence(nn.Module, ABC):
         """The scores of the base for x, or for `change(x)`, with every check of a plain call."""
         check_float(x)
         check_still(self.base)
-        s: Tensor = self.base(x.clone() if change is None else change(x))  # a copy: the base may write in place
+        # a copy: the base may write in place
+        s = self.explained(x, lambda: self.base(x.clone() if change is None else change(x)))
         self.check_answer(s, x)
         return s
+
+    def explained(self, x: Tensor, call: Callable[[], Tensor]) -> Tensor:
+        """What `call` returns. A failure by images that do not fit the base is explained, outside compilers."""
+        if torch.compiler.is_compiling():
+            return call()
+        with fitting(self.base, x):
+            return call()
 
     def check_answer(self, s: Tensor, x: Tensor) -> None:
         """Check the scores of the base for x. Numbers are read once, at the first call outside compilers and graphs."""
@@ -130,7 +138,7 @@ class Randomised(Defence):
             draws = Draws.of(secrets.randbits(64), torch.arange(len(x), device=x.device))
         if len(draws) != len(x):
             raise BadInput(f"a randomised defence needs one key per image ({len(x)}); found {len(draws)}. Select them.")
-        s = self.answer(x, draws)
+        s = self.explained(x, lambda: self.answer(x, draws))
         self.check_answer(s, x)
         return s
 

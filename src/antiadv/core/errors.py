@@ -67,6 +67,10 @@ class Interrupted(AntiadvError):
         self.images, self.outcome, self.unknown = images, outcome, unknown
 
 
+class Suspicious(UserWarning):
+    """Images, labels and network seem not to belong together."""
+
+
 def first_line(error: BaseException) -> str:
     """An error of other code, in one line.
 

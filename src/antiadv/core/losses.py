@@ -28,6 +28,15 @@ def wide(t: Tensor) -> Tensor:
     return t if t.dtype == torch.float64 else t.float()
 
 
+def signs(g: Tensor, s: Tensor) -> Tensor:
+    """The signs of a gradient g of the scores s `[N, K]`.
+
+    NaN where g has NaN or infinity, for which `torch.sign` gives 0 or ±1, and for each sample whose scores have any.
+    """
+    unsound = (0 * wide(s.detach()).sum(1)).to(g).view(-1, *[1] * (g.ndim - 1))  # 0, or NaN
+    return torch.add(g.sign() + unsound, g, alpha=0)
+
+
 def ce(s: Tensor, y: Tensor) -> Tensor:
     return F.cross_entropy(s, y, reduction="none")
 

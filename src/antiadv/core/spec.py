@@ -98,10 +98,12 @@ def read(text: str, registry: Registry, kind: str) -> Spec:
         named = named or bool(equals)
         if not equals:
             if named or position >= len(known):
-                raise BadSpec(f"{text!r}: {item!r} is not key=value; options of {name} are {_list(known)}")
+                plain = f"{text!r}: {item!r} is not key=value; options of {name} are {_list(known)}"
+                raise BadSpec(plain + _brackets(name, rest, known))
             key, value = list(known)[position], item
         if key not in known:
-            raise BadSpec(f"{text!r}: {kind} {name} has no option {key!r}; {_known(key, known)}")
+            plain = f"{text!r}: {kind} {name} has no option {key!r}; {_known(key, known)}"
+            raise BadSpec(plain + _brackets(name, rest, known))
         if key in given:
             raise BadSpec(f"{text!r}: option {key!r} is given twice; give it once")
         given[key] = _value(value, known[key].annotation, registry, kind, f"{text!r}: option {key}")
@@ -291,6 +293,13 @@ def _same(value: Any, default: Any) -> bool:
 
 def _list(names: Mapping[str, Any]) -> str:
     return ", ".join(names) or "none"
+
+
+def _brackets(name: str, rest: str, known: Mapping[str, Parameter]) -> str:
+    """A hint where the first option is a path, which may hold = and commas itself."""
+    if next(iter(known), None) != "path":
+        return ""
+    return f". If this is one path with = or a comma in it, put it into brackets: {name}:({rest})"
 
 
 def _known(word: str, names: Mapping[str, Any]) -> str:

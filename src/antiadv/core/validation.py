@@ -25,6 +25,7 @@ FLOATS = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64}
 INTEGERS = frozenset(getattr(torch, f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64))  # no bool
 
 SAMPLES_NAMED = 8  # at most, in one message
+OF_SIZES = "shapes cannot be multiplied", "must match the size", "channels"  # in torch's messages about sizes
 OVERSHOOT = 1e-5  # by which images may leave [0, 1]: resizing and normalising make less
 
 
@@ -257,6 +258,9 @@ def _misfit(model: nn.Module, x: Tensor, reason: str) -> str | None:
     elif (channels := _channels(model)) not in (None, x.shape[1]):
         asked, found = f"have {channels} channels as the classifier takes them", f"{x.shape[1]}"
         todo = "Repeat a grey channel, or make colour grey"
+    elif any(words in reason for words in OF_SIZES):
+        asked, found = "have the size that the classifier takes", " × ".join(map(str, x.shape[1:]))
+        todo = "Resize them, or use the network that they are for"
     else:
         return None
     return f"images must {asked}; found {found}, and it fails ({reason}). {todo}."

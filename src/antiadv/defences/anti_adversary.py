@@ -30,13 +30,12 @@ from antiadv.core import torch_private
 from antiadv.core.ball import per_row
 from antiadv.core.defence import LARGEST, Defence, Stages
 from antiadv.core.errors import BadInput
-from antiadv.core.losses import wide
+from antiadv.core.losses import signs, wide
 from antiadv.core.validation import (
     check_flag,
     check_float,
     check_slope,
     check_still,
-    fitting,
     is_count,
     is_number,
     require_gradient,
@@ -166,10 +165,10 @@ class AntiAdversary(Defence):
         with torch.inference_mode(False), torch.enable_grad():
             x, alpha = x.detach(), self._alpha(x)
             g, y, base = self._ascent(self._moved(x, None), None) if first is None else _slope(*first, None)
-            gamma = self._boxed(x, _less(None, alpha, g))
+            gamma = self._boxed(x, _less(None, alpha, g, base))
             for _ in range(self.steps - 1):
-                g, y, _ = self._ascent(self._moved(x, gamma), y)
-                gamma = self._boxed(x, _less(gamma, alpha, g))
+                g, y, s = self._ascent(self._moved(x, gamma), y)
+                gamma = self._boxed(x, _less(gamma, alpha, g, s))
         return base.detach(), gamma.detach()
 
     def surrogate(self, kappa: float = 3.0) -> nn.Module:
@@ -201,11 +200,7 @@ class AntiAdversary(Defence):
         return (x + gamma).clamp(0, 1) if self.clip else x + gamma
 
     def _classify(self, z: Tensor) -> Tensor:
-        if torch.compiler.is_compiling():
-            s: Tensor = self.base(z)
-        else:
-            with fitting(self.base, z):
-                s = self.base(z)
+        s = self.explained(z, lambda: self.base(z))
         self.check_answer(s, z)
         return s
 
@@ -266,9 +261,9 @@ def _slope(z: Tensor, s: Tensor, y: Tensor | None) -> tuple[Tensor, Tensor, Tens
     return require_gradient(g), y, s
 
 
-def _less(gamma: Tensor | None, alpha: Tensor | float, g: Tensor) -> Tensor:
+def _less(gamma: Tensor | None, alpha: Tensor | float, g: Tensor, s: Tensor) -> Tensor:
     """γ − α·sign ∇, or −α·sign ∇ in the first step, in as few operations as possible: latency of one image counts."""
-    sign = g.sign()
+    sign = signs(g, s)
     if gamma is None:
         return sign * -alpha
     return gamma - alpha * sign if isinstance(alpha, Tensor) else torch.sub(gamma, sign, alpha=alpha)

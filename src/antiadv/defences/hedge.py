@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from antiadv.core.defence import TRANSFERS, Randomised
 from antiadv.core.draws import Draws
 from antiadv.core.errors import BadInput
-from antiadv.core.losses import wide
+from antiadv.core.losses import signs, wide
 from antiadv.core.validation import check_shape, check_slope, is_count, is_number, require_gradient
 
 SHORT = 5  # steps of the surrogate; a quarter of the default
@@ -75,17 +75,18 @@ class Hedge(Randomised):
             x = x.detach().clone()
             z = self._inside(x, x + self.radius * (2 * draws.uniform(*x.shape[1:]).to(x) - 1))
             for _ in range(self.steps if len(x) else 0):
-                z = self._inside(x, z + self.step_size * self._slope(z).sign())
+                z = self._inside(x, z + self.step_size * self._direction(z))
         return z
 
-    def _slope(self, z: Tensor) -> Tensor:
+    def _direction(self, z: Tensor) -> Tensor:
+        """sign ∇ of the loss (1) at z."""
         z = z.clone().requires_grad_()  # a copy, because the base may write in place
         s: Tensor = self.base(z * 1)
         check_shape(s, z)
         check_slope(s)
         s = wide(s)
         (g,) = torch.autograd.grad((s.shape[1] * s.logsumexp(1) - s.sum(1)).sum(), z, allow_unused=True)
-        return require_gradient(g)
+        return signs(require_gradient(g), s)
 
     def _inside(self, x: Tensor, z: Tensor) -> Tensor:
         low, high = (x - self.radius).clamp_min(0), (x + self.radius).clamp_max(1)

@@ -97,7 +97,8 @@ class Memory(Session):
             seen = self._seen.setdefault(client, [])
             need = max(1, self.share * len(digests))
             earlier = next((old for kept, old in seen if len(digests & kept) >= need), None)
-            answers.append(fresh if earlier is None else earlier)
+            # 0·fresh: NaN and infinity are not hidden by an older answer
+            answers.append(fresh if earlier is None else torch.add(earlier, fresh.detach(), alpha=0))
             repeated.append(earlier is not None)
             seen.append((digests, answers[-1].detach()))
         return torch.stack(answers), torch.tensor(repeated, device=s.device)

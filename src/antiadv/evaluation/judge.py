@@ -33,7 +33,10 @@ from antiadv.core.errors import BadInput
 from antiadv.core.ledger import Ledger
 from antiadv.core.oracle import largest
 from antiadv.core.threat import Threat
+from antiadv.core.validation import is_count
 from antiadv.evaluation.cell import LOOKS, Record
+
+MOST_LOOKS = 10_000
 
 
 @dataclass(frozen=True)
@@ -71,8 +74,8 @@ class Predictions:
 
 
 def check_looks(looks: int) -> None:
-    if type(looks) is not int or looks < 1:  # True is an int for isinstance
-        raise BadInput(f"looks must be a whole number, at least 1; found {looks!r}. Give for example {LOOKS}.")
+    if not is_count(looks, 1, MOST_LOOKS):
+        raise BadInput(f"looks must be a whole number, 1 … {MOST_LOOKS}; found {looks!r}. Give for example {LOOKS}.")
 
 
 def predict_repeated(model: nn.Module, x: Tensor, engine: Engine, draws: Draws, looks: int = LOOKS) -> Predictions:

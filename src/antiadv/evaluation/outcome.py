@@ -116,7 +116,7 @@ class Outcome:
         return f"Outcome({what}: robust accuracy {share})"
 
     def __str__(self) -> str:
-        return f"{self!r}\n{lines(self.counts)}"
+        return f"{self!r}\n{lines([*self.counts, ('images sent by the judge', f'{self.judge_queries:,}')])}"
 
     def _repr_html_(self) -> str:
         return f"<p>{html.escape(repr(self))}</p>{html_lines(self.counts)}"
@@ -216,13 +216,28 @@ class _Run:
                 outcome = _broken_so_far(lambda: self._outcome(Kept(self.attack, images)), held.ledgers, meters)
                 known = set() if outcome is None else {r.sample for r in outcome.records}
                 unknown = [i for i in self.ids.tolist() if i not in known]
+<<<<<<< HEAD
                 raise Interrupted(
                     message(error, len(unknown), len(self.x), self.engine.precision), images, outcome, unknown
                 ) from error
+=======
+                confirmed = None if outcome is None else len(outcome.records)
+                raise Interrupted(message(error, confirmed, len(self.x)), images, outcome, unknown) from error
+>>>>>>> i21
 
     def _outcome(self, attack: Attack, watch: Callable[[Ledger], None] | None = None) -> Outcome:
         z, records, receipt = attack_and_judge(
-            self.model, attack, self.threat, self.x, self.y, self.ids, self.seed, self.engine, watch, self.looks
+            self.model,
+            attack,
+            self.threat,
+            self.x,
+            self.y,
+            self.ids,
+            self.seed,
+            self.engine,
+            watch,
+            self.looks,
+            warn=True,
         )
         return Outcome(z, records, self.threat, receipt, self.attack)
 

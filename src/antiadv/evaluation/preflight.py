@@ -5,12 +5,14 @@
     range           images lie in [0, 1] and use it
     mode            every part is in evaluation mode
     dtype           weights are float32, as the judge computes
+    torch           a note where this version was never tested
     scores          [N, K], finite, logits and not probabilities; labels fit the classes
     determinism     the same images give the same scores twice
     batch           an image gives the same scores alone and in a batch
-    gradients       they reach the images, and are not all zero
+    gradients       they reach the images, are finite, and not all zero
     normalisation   clean accuracy with the images as they are, and under plausible mistakes: another normalisation,
                     channels in another order, bytes. If one of them is clearly better, it is the line to write.
+    accuracy        in place of it, where the network only guesses whatever the preparation
 
 Cost:       about a dozen passes over the images. Nothing of the model changes.
 """
@@ -18,18 +20,22 @@ Cost:       about a dozen passes over the images. Nothing of the model changes.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 
 from antiadv.core.engine import Eager
 from antiadv.core.errors import AntiadvError, BadInput, first_line
 from antiadv.core.losses import margin
 from antiadv.core.validation import check_base, check_images, check_labels, check_scores
+from antiadv.evaluation.early import FEW, NO_MORE, guesses
 from antiadv.models.preprocess import CONSTANTS, Normalise
 
 APART = 1e-3  # of the scores' spread: more than rounding in another batch size makes
+TESTED = (2, 11), (2, 15)  # versions of torch
 CLEARLY = 3.0  # standard errors by which a variant must be better to be named
 
 
@@ -52,7 +58,12 @@ def preflight(model: nn.Module, x: Tensor, y: Tensor, batch: int = 64) -> list[F
     >>> [f.name for f in preflight(net, x, net(x).argmax(1)) if f.fine is False]
     []
     """
-    findings = [_try("mode", lambda: check_base(model), "evaluation mode"), _dtype(model), _range(x)]
+    findings = [
+        _try("mode", lambda: check_base(model), "evaluation mode"),
+        _dtype(model),
+        *untested(torch.__version__),
+        _range(x),
+    ]
     ask = Eager(batch)
     try:
         s = ask.scores(model, x)
@@ -87,6 +98,15 @@ def _dtype(model: nn.Module) -> Finding:
         return Finding("dtype", True, "weights are float32")
     found = f"some weights are {' and '.join(sorted(others))}, so every result is computed with these"
     return Finding("dtype", None, found, "model = model.float()")
+
+
+def untested(version: str) -> list[Finding]:
+    """A note where the tests were never run with this version."""
+    number = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    (a, b), (c, d) = TESTED
+    if TESTED[0] <= number <= TESTED[1]:
+        return []
+    return [Finding("torch", None, f"version {version} is outside the tested range, {a}.{b} to {c}.{d}")]
 
 
 def _range(x: Tensor) -> Finding:
@@ -136,6 +156,9 @@ def _gradients(model: nn.Module, x: Tensor, y: Tensor, ask: Eager) -> Finding:
         _, g = ask.gradient(model, x[few], margin, y[few])
     except BadInput:
         return Finding("gradients", None, "none: attacks on scores and labels work, attacks with gradients do not")
+    if broken := (~g.flatten(1).isfinite().all(1)).float().mean().item():
+        todo = "Look for roots of zero, divisions by zero and overflow; attacks with gradients stop there."
+        return Finding("gradients", False, f"NaN or infinity for {broken:.0%} of the images", todo)
     dead = (g.flatten(1).abs().amax(1) == 0).float().mean().item()
     if dead:
         todo = "Look for rounding, detach or saturated outputs; gradient attacks will look weak."
@@ -192,6 +215,10 @@ def _normalisation(model: nn.Module, x: Tensor, y: Tensor, s: Tensor, ask: Eager
     clean, other = (f"{right.float().mean().item():.1%}" for right in (plain, best))
     if name and won - lost > CLEARLY * math.sqrt(won + lost):  # the same images, so only those that differ count
         return Finding("normalisation", False, f"clean accuracy is {clean}; {name} it is {other}", todo)
+    classes = s.shape[1]
+    if len(y) >= FEW and guesses(int(plain.sum()), len(y), classes):
+        todo = "Check the labels, the order of the classes and the weights."
+        return Finding("accuracy", False, f"clean accuracy is {clean}, {NO_MORE} among {classes} classes", todo)
     return Finding("normalisation", True, f"clean accuracy is {clean}, and no other preparation is clearly better")
 
 

@@ -43,6 +43,7 @@ from antiadv.core.validation import (
 )
 from antiadv.engine.meter import Meter, aside
 from antiadv.evaluation.cell import LOOKS, Job, Receipt, Record
+from antiadv.evaluation.early import warn_early
 from antiadv.evaluation.judge import Predictions, check_looks, predict_repeated, records, tidy
 from antiadv.evaluation.resources import Resources
 from antiadv.models.remote import Remote
@@ -76,10 +77,12 @@ def attack_and_judge(
     watch: Watch | None = None,
     looks: int = LOOKS,
     classes: int | None = None,
+    warn: bool = False,
 ) -> tuple[Tensor, list[Record], Receipt]:
     """Attack every sample that the classifier gets right, and judge. For a targeted threat y holds the targets.
 
     `classes` is the number of classes of the data, where known. A network with another number is refused.
+    `warn` of signs that images, labels and network do not belong together (`early.py`).
     """
     _check_arguments(model, attack, threat, x, y, ids, seed, looks)
     engine = Eager() if engine is None else engine
@@ -92,6 +95,8 @@ def attack_and_judge(
         judged, ledger = batch.judged, Ledger(len(x), threat.queries)
         report = None if watch is None else lambda: watch(ledger)
         clean = batch.judged_clean(judge, classes)
+        if warn and not threat.targeted:
+            warn_early(x, clean.base, y, clean.scores.shape[2])
         goal = ~clean.majority(y) if threat.targeted else clean.majority(y)
         z, rejected = x.clone(), torch.zeros_like(goal)
         if goal.any():
@@ -203,8 +208,8 @@ def run_shard(job: Job, resources: Resources, engine: Engine | None = None, watc
     x, y = dataset.images(job.ids).to(resources.device), dataset.labels(job.ids).to(resources.device)
     attack = attacks.parse(cell.attack)
     engine = resources.engine(cell.precision) if engine is None else engine
-    classes = len(dataset.classes) or None
+    classes, begins = len(dataset.classes) or None, job.ids[0] == cell.samples[0]
     z, facts, receipt = attack_and_judge(
-        model, attack, cell.threat, x, y, torch.tensor(job.ids), cell.seed, engine, watch, cell.looks, classes
+        model, attack, cell.threat, x, y, torch.tensor(job.ids), cell.seed, engine, watch, cell.looks, classes, begins
     )
     return Result(job, facts, receipt, z.cpu())

@@ -79,7 +79,7 @@ def _facts(cells: Sequence[Row], receipts: Sequence[Sequence[Receipt]]) -> Itera
     yield "Cells", f"{len(cells):,}"
     yield "Records, one for each sample of a cell", f"{sum(len(row.records) for row in cells):,}"
     yield "Queries asked by the attacks", f"{sum(r.queries for row in cells for r in row.records):,}"
-    yield "Images sent by the judge", _judged([receipt for each in receipts for receipt in each])
+    yield "Images sent by the judge", judged_images([receipt for each in receipts for receipt in each])
     yield "Data", _listed(row.data for row in cells)
     yield "Networks", f"{len({row.model for row in cells})}"
     yield "Defences", f"{len({row.cell.defence for row in cells} - {defences.BARE})}"
@@ -89,11 +89,18 @@ def _facts(cells: Sequence[Row], receipts: Sequence[Sequence[Receipt]]) -> Itera
     yield "Rendered with", f"antiadv {__version__}"
 
 
-def _judged(receipts: Sequence[Receipt]) -> str:
+def judged_images(receipts: Sequence[Receipt]) -> str:
+    """How many images the judge sent, in words."""
     known = [r.judge_queries for r in receipts if r.judge_queries is not None]
     unknown = len(receipts) - len(known)
     more = f" (of {len(known):,} shards; {unknown:,} older ones did not count them)" if unknown else ""
     return f"{sum(known):,}{more}" if known else "not counted when these were run"
+
+
+def judge_sentence(facts: Store, rows: Sequence[Row]) -> str:
+    """The judge's own looks, which no row counts."""
+    receipts = [receipt for row in rows for receipt in facts.receipts(row.cell)]
+    return f"Images sent by the judge, besides the queries: {judged_images(receipts)}."
 
 
 def _listed(texts: Iterable[str]) -> str:

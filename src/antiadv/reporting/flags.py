@@ -23,9 +23,14 @@ from antiadv import attacks, defences
 from antiadv.core.attack import least_queries
 from antiadv.core.threat import Access
 from antiadv.evaluation.cell import Cell, Record
+<<<<<<< HEAD
 from antiadv.evaluation.judge import idle, is_randomised, ran_autoattack
+=======
+from antiadv.evaluation.early import NO_MORE, early_signs
+from antiadv.evaluation.judge import idle
+>>>>>>> i21
 from antiadv.reporting.groups import grouped
-from antiadv.reporting.measures import FEW, Difference, Share, difference, guesses, guessing, share, standing
+from antiadv.reporting.measures import Difference, Share, difference, guessing, share, standing
 from antiadv.reporting.rows import Row, bare_cell, identity, level
 from antiadv.reporting.select import coarseness, ignoring_precision, weak
 
@@ -33,8 +38,6 @@ LEVEL = 0.05  # significance level of all tests of a rule together
 ZEROS, DRAWS = 0.05, 0.05  # shares of samples: with zero gradients, with labels that depend on the draw
 SURVIVORS = 0.01  # share of samples that an unbounded attack may leave; it should leave none
 LABELS = 0.01  # share of samples on which f and g may differ: counted, so without an interval
-NARROW = 2.01 / 255  # the brightest pixel of images that were scaled twice, with room for rounding
-NO_MORE = "no better than guessing"
 HALF = 0.5  # an Linf radius at which every image can be made the same grey
 
 
@@ -299,23 +302,9 @@ OF_ALL = (not_attacked, near_chance)  # the other rules need rows whose attack r
 # ---------------------------------------------------------------- before anything is attacked
 
 
-def narrow_range(x: Tensor) -> Iterator[Flag]:
-    """No pixel of any image is above 2/255, as if bytes were divided by 255 twice."""
-    high = float(x.max()) if x.numel() else 1.0
-    if high <= NARROW:
-        text = f"no pixel of {len(x)} images is above {high:.4g}, but images should cover [0, 1]: divided by 255 twice?"
-        yield Flag("narrow_range", (), (("high", high), ("n", float(len(x)))), text)
-
-
 def before(x: Tensor, y: Tensor, s: Tensor) -> list[Flag]:
     """Return the signs that images, labels and the bare classifier's scores show before an attack."""
-    good, n = int((s.argmax(1) == y.to(s.device)).sum()), len(y)
-    found = [*narrow_range(x)]
-    if n >= FEW and guesses(good, n, s.shape[1]):
-        right = share(good, n)
-        text = f"the classifier is right on {_percent(right)} of {n} clean images, {NO_MORE}"
-        found.append(Flag("near_chance", (), _numbers(right), f"{text} among {s.shape[1]} classes."))
-    return found
+    return [Flag(sign.name, (), sign.numbers, sign.sentence) for sign in early_signs(x, s.argmax(1), y, s.shape[1])]
 
 
 # ---------------------------------------------------------------- comparing

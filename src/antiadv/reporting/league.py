@@ -20,20 +20,37 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+<<<<<<< HEAD
 from antiadv import attacks, defences, models
 from antiadv.attacks import needs_gradients
+=======
+import torch
+from torch import Tensor, nn
+
+from antiadv import defences, models
+>>>>>>> i21
 from antiadv.core.ball import Ball, Linf
 from antiadv.core.errors import AntiadvError, BadInput
 from antiadv.core.threat import Threat
+from antiadv.core.validation import check_scores, fitting
 from antiadv.engine.precision import AUTO
 from antiadv.evaluation import Cell, Resources, Store, evaluate, make_cell
 from antiadv.evaluation.cell import parse_samples
+<<<<<<< HEAD
 from antiadv.evaluation.preflight import passes_gradients
 from antiadv.evaluation.progress import Progress
 from antiadv.reporting.league_entrants import KINDS, QUERIES, SCORES, columns, entrants, kind_of, named
 from antiadv.reporting.league_stored import TRAFFIC, certified, folders, on_the_same_samples, put_traffic
 from antiadv.reporting.league_table import FEW, League, Line, described
 from antiadv.reporting.league_traffic import Traffic, measure, pace
+=======
+from antiadv.evaluation.early import told, warn_early
+from antiadv.evaluation.progress import Progress
+from antiadv.reporting.league_entrants import KINDS, QUERIES, SCORES, columns, entrants, kind_of, named
+from antiadv.reporting.league_stored import TRAFFIC, put_traffic
+from antiadv.reporting.league_table import League, Line, described
+from antiadv.reporting.league_traffic import BATCH, Traffic, measure
+>>>>>>> i21
 from antiadv.reporting.rounds import check_minutes, rounds
 
 SAMPLES = 500  # by default at most so many; as many of them as fit into the minutes
@@ -85,11 +102,13 @@ def league(
     dataset = resources.data(data)
     clean = tuple(asked[:CLEAN])
     x, y = dataset.images(clean).to(resources.device), dataset.labels(clean).to(resources.device)
+    _warn(net, x, y)
     kind, specs = _specs(settings, only, partial(kind_of, net, x))
     under, left_out = _possible(columns(Linf(8 / 255) if ball is None else ball, queries), passes_gradients(net, x, y))
     make = partial(
         make_cell, model=model, data=data, samples=asked, seed=seed, precision=precision, resources=resources
     )
+<<<<<<< HEAD
     nets = _accepted(specs, lambda name: resources.defended(model, specs[name]), left_out)
     paces = _accepted(nets, lambda name: pace(nets[name], x[:PACED]), left_out)
     cells = make_cells(make, {name: specs[name] for name in paces}, under)
@@ -101,6 +120,12 @@ def league(
     cells = {key: cell for key, cell in cells.items() if key[0] in specs}
     _run(cells, asked, end - time.monotonic(), facts, resources, batch, progress)
     made = collect(models.label(model), specs, under, cells, facts, traffic, resources.weights(model))
+=======
+    cells = make_cells(make, specs, under)
+    with told():
+        _run(cells, asked, end - time.monotonic(), facts, resources, batch, progress)
+    made = collect(models.label(model), specs, under, cells, facts, traffic)
+>>>>>>> i21
     put_traffic(
         facts.root / TRAFFIC,
         models.canonical(model),
@@ -115,6 +140,14 @@ def league(
         },
     )
     return dataclasses.replace(made, left_out=left_out, settings=kind)
+
+
+@torch.no_grad()
+def _warn(net: nn.Module, x: Tensor, y: Tensor) -> None:
+    with fitting(net, x):
+        s = torch.cat([net(part) for part in x.split(BATCH)])
+    check_scores(s, x, y)
+    warn_early(x, s.argmax(1), y, s.shape[1])
 
 
 def _asked(resources: Resources, data: str, samples: range | str | None) -> range:

@@ -20,9 +20,7 @@ from antiadv.core.ball import Ball
 from antiadv.core.errors import BadInput
 from antiadv.core.interval import wilson
 from antiadv.evaluation.cell import Record
-
-CHANCE = 0.05  # with a larger p, correct predictions may be chance
-FEW = 20  # fewer records are not tested against chance
+from antiadv.evaluation.early import FEW, guesses
 
 
 @dataclass(frozen=True)
@@ -110,17 +108,6 @@ def robust_accuracy(records: Sequence[Record], ball: Ball) -> Share:
 
 def clean_accuracy(records: Sequence[Record]) -> Share:
     return share(sum(map(right, records)), len(records))
-
-
-def guesses(good: int, n: int, classes: int) -> bool:
-    """Whether so many correct predictions of n may be chance: one-sided exact test against 1 / classes.
-
-    >>> guesses(10, 64, 10), guesses(30, 64, 10)
-    (True, False)
-    """
-    from scipy.stats import binomtest
-
-    return float(binomtest(good, n, 1 / max(2, classes), alternative="greater").pvalue) > CHANCE
 
 
 def guessing(records: Sequence[Record]) -> bool:

@@ -128,7 +128,8 @@ def _attacked(store: Store, row: Row, clean: Dataset, files: dict[str, bytes]) -
 def _small(x: Tensor) -> Tensor:
     """The images, none of whose edges is longer than EDGE."""
     scale = EDGE / max(x.shape[2:])
-    return x if scale >= 1 else F.interpolate(x, scale_factor=scale, mode="area")
+    size = [max(1, int(edge * scale)) for edge in x.shape[2:]]
+    return x if scale >= 1 else F.interpolate(x, size=size, mode="area")
 
 
 def _sheet(x: Tensor) -> tuple[bytes, tuple[int, int]]:

@@ -36,8 +36,13 @@ from antiadv.engine.precision import AUTO
 from antiadv.evaluation import attack as attack_and_judge
 from antiadv.evaluation.automatic import resolve_precision
 from antiadv.evaluation.cell import Cell, Record
+<<<<<<< HEAD
 from antiadv.evaluation.digits import survives
 from antiadv.evaluation.preflight import passes_gradients, preflight
+=======
+from antiadv.evaluation.early import told
+from antiadv.evaluation.preflight import preflight
+>>>>>>> i21
 from antiadv.reporting import Report, as_markdown, report_of
 from antiadv.reporting.cost import TIMED, Cost, cost
 from antiadv.reporting.flags import Flag, before
@@ -57,7 +62,7 @@ NOT_RUN = "fast", "autoattack", "adaptive"  # what a person should run next, in 
 MASKED = "zero_gradients", "black_box_beats_white_box"  # warning signs of the bare network: then `fast` is AutoAttack
 LOOKED_AT = 256  # images that are checked before the first attack
 PREFLIGHT = 100  # images of the pre-flight, which asks about twenty times
-TOLD = ("mode", "range", "scores")  # findings that are errors or signs of their own
+TOLD = ("mode", "range", "scores", "accuracy")  # findings that are errors or signs of their own
 DRAWS = 10  # over which an attack on a randomised defence averages
 
 
@@ -200,7 +205,8 @@ def run_trial(
     signs = first_signs(trial.model, *trial.images(samples[:LOOKED_AT]), batch)
     for flag in signs:
         warn(flag)
-    done = stored + rounds(samples[stored:], 60 * minutes, trial.run)
+    with told():
+        done = stored + rounds(samples[stored:], 60 * minutes, trial.run)
     taken = samples[:done]
     x, y = trial.images(taken)
     report = report_of(trial.rows(taken))

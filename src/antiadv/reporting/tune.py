@@ -41,6 +41,7 @@ from antiadv.engine.fast import Fast, engine
 from antiadv.engine.meter import Meter, seconds
 from antiadv.evaluation import attack
 from antiadv.evaluation.cell import Record
+from antiadv.evaluation.early import told, warn_early
 from antiadv.reporting.measures import Difference, Share, difference, paired, share
 from antiadv.reporting.tuning import BATCH, Candidate, Latency, Setting, Tried, Tuning
 from antiadv.reporting.verdict import LEVEL
@@ -92,7 +93,9 @@ def tune(
     )
     with bar() as show:
         show_line = tell or (lambda line: None if show is None else show(line, None, None))
-        return _tune(first, second, keep, latency_ms, steps, gates, show_line)
+        warn_early(first.x, first.scores.argmax(1), first.y, first.scores.shape[1])
+        with told():
+            return _tune(first, second, keep, latency_ms, steps, gates, show_line)
 
 
 def _tune(

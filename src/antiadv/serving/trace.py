@@ -21,6 +21,7 @@ from torch.nn import functional as F
 
 from antiadv.core.defence import Defence, Randomised
 from antiadv.core.errors import BadInput
+from antiadv.core.losses import signs
 from antiadv.core.spec import name_of
 from antiadv.defences.anti_adversary import AntiAdversary
 from antiadv.defences.rounded_scores import RoundedScores
@@ -117,7 +118,7 @@ class _Layer(_Form):
                     first = s.detach()
                     bare = inner[-1].detach() if inner else first
                 (g,) = torch.autograd.grad(F.cross_entropy(s, first.argmax(1), reduction="sum"), z)
-                gamma = self._less(gamma, g.sign())
+                gamma = self._less(gamma, signs(g, s))
                 gamma = self._moved(x, gamma) - x if self.clip else gamma
         assert gamma is not None
         assert first is not None
