@@ -76,16 +76,7 @@ def with_cost(
     return facts, replace(receipt, seconds=seconds, forwards=forwards, backwards=backwards)
 
 
-<<<<<<< HEAD
-def message(error: BaseException, unknown: int, samples: int, precision: str) -> str:
-    broken = f"{samples - unknown} of {samples} samples were broken before and are kept with this error; "
-    rest = "nothing is known of the others" if unknown < samples else f"nothing is known of the {samples} samples"
-    return (
-        f"the attack could not go on: the classifier or the attack raised {first_line(error)}; "
-        f"{broken if unknown < samples else ''}{rest}. "
-        f"Fix the cause and attack again{in_float32(precision)}."
-=======
-def message(error: BaseException, confirmed: int | None, samples: int) -> str:
+def message(error: BaseException, confirmed: int | None, samples: int, precision: str) -> str:
     """`confirmed` is the number of broken samples; None where the classifier failed for the judge too."""
     found = f"{confirmed} of {samples} samples were broken before and are kept with this error"
     found = f"{found}; nothing is known of the others"
@@ -95,6 +86,5 @@ def message(error: BaseException, confirmed: int | None, samples: int) -> str:
         found = f"no image found so far breaks any of the {samples} samples"
     return (
         f"the attack could not go on: the classifier or the attack raised {first_line(error)}; {found}. "
-        "Fix the cause and attack again."
->>>>>>> i21
+        f"Fix the cause and attack again{in_float32(precision)}."
     )

@@ -216,14 +216,9 @@ class _Run:
                 outcome = _broken_so_far(lambda: self._outcome(Kept(self.attack, images)), held.ledgers, meters)
                 known = set() if outcome is None else {r.sample for r in outcome.records}
                 unknown = [i for i in self.ids.tolist() if i not in known]
-<<<<<<< HEAD
-                raise Interrupted(
-                    message(error, len(unknown), len(self.x), self.engine.precision), images, outcome, unknown
-                ) from error
-=======
                 confirmed = None if outcome is None else len(outcome.records)
-                raise Interrupted(message(error, confirmed, len(self.x)), images, outcome, unknown) from error
->>>>>>> i21
+                text = message(error, confirmed, len(self.x), self.engine.precision)
+                raise Interrupted(text, images, outcome, unknown) from error
 
     def _outcome(self, attack: Attack, watch: Callable[[Ledger], None] | None = None) -> Outcome:
         z, records, receipt = attack_and_judge(

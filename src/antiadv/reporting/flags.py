@@ -23,12 +23,8 @@ from antiadv import attacks, defences
 from antiadv.core.attack import least_queries
 from antiadv.core.threat import Access
 from antiadv.evaluation.cell import Cell, Record
-<<<<<<< HEAD
-from antiadv.evaluation.judge import idle, is_randomised, ran_autoattack
-=======
 from antiadv.evaluation.early import NO_MORE, early_signs
-from antiadv.evaluation.judge import idle
->>>>>>> i21
+from antiadv.evaluation.judge import idle, is_randomised, ran_autoattack
 from antiadv.reporting.groups import grouped
 from antiadv.reporting.measures import Difference, Share, difference, guessing, share, standing
 from antiadv.reporting.rows import Row, bare_cell, identity, level

@@ -20,15 +20,11 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-<<<<<<< HEAD
-from antiadv import attacks, defences, models
-from antiadv.attacks import needs_gradients
-=======
 import torch
 from torch import Tensor, nn
 
-from antiadv import defences, models
->>>>>>> i21
+from antiadv import attacks, defences, models
+from antiadv.attacks import needs_gradients
 from antiadv.core.ball import Ball, Linf
 from antiadv.core.errors import AntiadvError, BadInput
 from antiadv.core.threat import Threat
@@ -36,21 +32,13 @@ from antiadv.core.validation import check_scores, fitting
 from antiadv.engine.precision import AUTO
 from antiadv.evaluation import Cell, Resources, Store, evaluate, make_cell
 from antiadv.evaluation.cell import parse_samples
-<<<<<<< HEAD
+from antiadv.evaluation.early import told, warn_early
 from antiadv.evaluation.preflight import passes_gradients
 from antiadv.evaluation.progress import Progress
 from antiadv.reporting.league_entrants import KINDS, QUERIES, SCORES, columns, entrants, kind_of, named
 from antiadv.reporting.league_stored import TRAFFIC, certified, folders, on_the_same_samples, put_traffic
 from antiadv.reporting.league_table import FEW, League, Line, described
-from antiadv.reporting.league_traffic import Traffic, measure, pace
-=======
-from antiadv.evaluation.early import told, warn_early
-from antiadv.evaluation.progress import Progress
-from antiadv.reporting.league_entrants import KINDS, QUERIES, SCORES, columns, entrants, kind_of, named
-from antiadv.reporting.league_stored import TRAFFIC, put_traffic
-from antiadv.reporting.league_table import League, Line, described
-from antiadv.reporting.league_traffic import BATCH, Traffic, measure
->>>>>>> i21
+from antiadv.reporting.league_traffic import BATCH, Traffic, measure, pace
 from antiadv.reporting.rounds import check_minutes, rounds
 
 SAMPLES = 500  # by default at most so many; as many of them as fit into the minutes
@@ -108,7 +96,6 @@ def league(
     make = partial(
         make_cell, model=model, data=data, samples=asked, seed=seed, precision=precision, resources=resources
     )
-<<<<<<< HEAD
     nets = _accepted(specs, lambda name: resources.defended(model, specs[name]), left_out)
     paces = _accepted(nets, lambda name: pace(nets[name], x[:PACED]), left_out)
     cells = make_cells(make, {name: specs[name] for name in paces}, under)
@@ -118,14 +105,9 @@ def league(
     traffic = _accepted(on_time, lambda name: measure(net, nets[name], x, y, clean, seed), left_out)
     specs = {name: specs[name] for name in traffic}
     cells = {key: cell for key, cell in cells.items() if key[0] in specs}
-    _run(cells, asked, end - time.monotonic(), facts, resources, batch, progress)
-    made = collect(models.label(model), specs, under, cells, facts, traffic, resources.weights(model))
-=======
-    cells = make_cells(make, specs, under)
     with told():
         _run(cells, asked, end - time.monotonic(), facts, resources, batch, progress)
-    made = collect(models.label(model), specs, under, cells, facts, traffic)
->>>>>>> i21
+    made = collect(models.label(model), specs, under, cells, facts, traffic, resources.weights(model))
     put_traffic(
         facts.root / TRAFFIC,
         models.canonical(model),

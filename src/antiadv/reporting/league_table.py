@@ -26,7 +26,6 @@ from antiadv.evaluation.cell import Cell, Record
 from antiadv.reporting.league_entrants import ADAPTIVE, COLUMNS, GRADIENTS, SCORES
 from antiadv.reporting.league_traffic import Traffic
 from antiadv.reporting.measures import (
-    CHANCE,
     Difference,
     Median,
     Share,
@@ -41,6 +40,7 @@ from antiadv.reporting.table import Table, text_table
 from antiadv.reporting.wording import NOTHING
 
 FEW = 50  # attacked samples, below which nothing is recommended
+LEVEL = 0.05  # of p, corrected for the number of rivals, below which a difference is sure
 LOSS = 0.01  # of clean accuracy, at most, for an entrant to be recommended, and to dominate another
 HIDES, KEEPS, NONE = "hides only", "not undone yet", "no gain"
 FLAT = ("rounded_scores", "jpeg", "bit_depth")  # they round, so their gradient is zero and APGD finds nothing to follow
@@ -182,7 +182,7 @@ class League:
         better = [(o, d) for o, d in found if d.value > 0 or (d.value == 0 and o.passes != line.passes)]
         if better:
             rival, most = max(better, key=lambda pair: pair[1].value)
-            surely = most.low > 0 and most.p * len(found) < CHANCE
+            surely = most.low > 0 and most.p * len(found) < LEVEL
             return Place(False, surely, rival.name, most, column == GRADIENTS and rival.kind in FLAT)
         close = [(o, d) for o, d in found if d.high >= 0]
         if close:

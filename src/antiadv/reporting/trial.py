@@ -36,13 +36,9 @@ from antiadv.engine.precision import AUTO
 from antiadv.evaluation import attack as attack_and_judge
 from antiadv.evaluation.automatic import resolve_precision
 from antiadv.evaluation.cell import Cell, Record
-<<<<<<< HEAD
 from antiadv.evaluation.digits import survives
-from antiadv.evaluation.preflight import passes_gradients, preflight
-=======
 from antiadv.evaluation.early import told
-from antiadv.evaluation.preflight import preflight
->>>>>>> i21
+from antiadv.evaluation.preflight import passes_gradients, preflight
 from antiadv.reporting import Report, as_markdown, report_of
 from antiadv.reporting.cost import TIMED, Cost, cost
 from antiadv.reporting.flags import Flag, before
