@@ -1,4 +1,4 @@
-"""What each warning sign means and what to do about it.
+"""What each flag means and what to do about it.
 
     EXPLAINED[rule]    →  Explanation, one for each rule of flags.py
 
@@ -104,7 +104,7 @@ EXPLAINED = {
     ),
     "changes_with_precision": Explanation(
         "the same cell leaves more samples standing if it is searched in a coarser precision than in a finer one. The "
-        "opposite is no warning sign, because the judge always decides in float32.",
+        "opposite raises no flag, because the judge always decides in float32.",
         "Rounding hides what the attack relies on. A label-based attack follows the decision boundary of the precision "
         "that it searches in, which is not the judge's. An attack that compares two scores at a time loses small "
         "differences. The accuracy from the coarser search is too high.",

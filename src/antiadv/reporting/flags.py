@@ -1,4 +1,4 @@
-"""Warning signs, computed from rows and their records. `docs/flags.md` says what each means and what to do.
+"""Flags, computed from rows and their records. `docs/flags.md` says what each means and what to do.
 
     flags(rows)  →  [Flag]        depends on these rows only; nothing is kept between calls
 
