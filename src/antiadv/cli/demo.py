@@ -1,4 +1,4 @@
-"""`antiadv demo`: compare a robust network with and without the layer, in half a minute on two cores."""
+"""`antiadv demo`: compare a robust network with and without the layer, in under a minute on two cores."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def command(
     json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Show what the layer does, in half a minute.
+    """Show what the layer does, in under a minute.
 
     Attacks a robust network without and with the anti-adversary layer, and compares. Run it again to resume.
     """

@@ -41,6 +41,7 @@ def command(
     """
     from antiadv import models
     from antiadv.evaluation import Resources
+    from antiadv.serving.check import Check
     from antiadv.serving.export import export
 
     verdict_text = None if verdict is None else _read(verdict)
@@ -60,11 +61,9 @@ def command(
     if as_json:
         show.print_json({"bundle": str(out), **made.card})
         return
-    check = made.card["check"]
     show.out().print(
         f"{made.card['model']} with {made.card['defence']} is in {out}, as {format}. It costs {made.card['cost']}.\n"
-        f"Compared with PyTorch on {check['images']} images: {check['same_labels']} labels are equal, the largest "
-        f"difference of a score is {check['largest_difference']:.1e}, {check['far']} samples differ by more than 0.001."
+        f"Compared with PyTorch: {Check(**made.card['check'])}."
     )
 
 

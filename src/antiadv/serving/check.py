@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from antiadv.core.defence import base_of
 from antiadv.core.errors import BadInput
+from antiadv.reporting.wording import count
 from antiadv.serving.backend import Backend
 
 FAR = 1e-3  # difference of scores
@@ -42,9 +43,11 @@ class Check:
     batches: tuple[int, ...]
 
     def __str__(self) -> str:
+        differ = "differs" if self.far == 1 else "differ"
         return (
             f"{self.same_labels} of {self.images} labels are equal, the largest difference of a score is "
-            f"{self.largest_difference:.1e}, and {self.far} samples differ by more than {FAR:g}"
+            f"{self.largest_difference:.1e}, and {count(self.far, 'sample')} {differ} by more "
+            f"than {FAR:g}"
         )
 
     def json(self) -> dict[str, Any]:
