@@ -109,7 +109,7 @@ def _determinism(model: nn.Module, x: Tensor, s: Tensor, ask: Eager) -> Finding:
     return _same_scores(
         "determinism",
         (ask.scores(model, x) - s) / _spread(s),
-        "the same images",
+        "the same images give the same scores",
         "Switch dropout and noise off with .eval(), or write randomness as a Randomised defence.",
     )
 
@@ -119,16 +119,16 @@ def _batch(model: nn.Module, x: Tensor, s: Tensor) -> Finding:
     return _same_scores(
         "batch",
         (Eager(1).scores(model, few) - s[: len(few)]) / _spread(s),
-        "images alone and in a batch",
+        "an image gives the same scores alone and in a batch",
         "Keep samples apart: no statistics over the batch. Batch norm must be in eval mode.",
     )
 
 
-def _same_scores(name: str, difference: Tensor, what: str, todo: str) -> Finding:
+def _same_scores(name: str, difference: Tensor, fine: str, todo: str) -> Finding:
     apart = difference.abs().max().item()
     if apart <= APART:
-        return Finding(name, True, f"{what} give the same scores")
-    return Finding(name, False, f"{what} give scores that differ by {apart:.2g} of their spread", todo)
+        return Finding(name, True, fine)
+    return Finding(name, False, f"its scores differ by {apart:.2g} of their spread", todo)
 
 
 def _gradients(model: nn.Module, x: Tensor, y: Tensor, ask: Eager) -> Finding:
