@@ -110,6 +110,7 @@ def _determinism(model: nn.Module, x: Tensor, s: Tensor, ask: Eager) -> Finding:
         "determinism",
         (ask.scores(model, x) - s) / _spread(s),
         "the same images give the same scores",
+        "the scores of the same images",
         "Switch dropout and noise off with .eval(), or write randomness as a Randomised defence.",
     )
 
@@ -120,15 +121,16 @@ def _batch(model: nn.Module, x: Tensor, s: Tensor) -> Finding:
         "batch",
         (Eager(1).scores(model, few) - s[: len(few)]) / _spread(s),
         "an image gives the same scores alone and in a batch",
+        "the scores of an image alone and in a batch",
         "Keep samples apart: no statistics over the batch. Batch norm must be in eval mode.",
     )
 
 
-def _same_scores(name: str, difference: Tensor, fine: str, todo: str) -> Finding:
+def _same_scores(name: str, difference: Tensor, fine: str, what: str, todo: str) -> Finding:
     apart = difference.abs().max().item()
     if apart <= APART:
         return Finding(name, True, fine)
-    return Finding(name, False, f"its scores differ by {apart:.2g} of their spread", todo)
+    return Finding(name, False, f"{what} differ by {apart:.2g} of their spread", todo)
 
 
 def _gradients(model: nn.Module, x: Tensor, y: Tensor, ask: Eager) -> Finding:

@@ -22,7 +22,6 @@ from torch import Tensor, nn
 
 from antiadv.core.defence import base_of
 from antiadv.core.errors import BadInput
-from antiadv.reporting.wording import count
 from antiadv.serving.backend import Backend
 
 FAR = 1e-3  # difference of scores
@@ -43,10 +42,10 @@ class Check:
     batches: tuple[int, ...]
 
     def __str__(self) -> str:
-        differ = "differs" if self.far == 1 else "differ"
+        differ = "sample differs" if self.far == 1 else "samples differ"
         return (
             f"{self.same_labels} of {self.images} labels are equal, the largest difference of a score is "
-            f"{self.largest_difference:.1e}, and {count(self.far, 'sample')} {differ} by more "
+            f"{self.largest_difference:.1e}, and {self.far} {differ} by more "
             f"than {FAR:g}"
         )
 
