@@ -21,8 +21,8 @@ with torch.no_grad():
 clean_before = (before.argmax(1) == y).double().mean().item()
 clean_after = (after.argmax(1) == y).double().mean().item()
 same_label = (before.argmax(1) == after.argmax(1)).double().mean().item()
-surer = (after.softmax(1).amax(1) > before.softmax(1).amax(1)).double().mean().item()
+raised = (after.softmax(1).amax(1) > before.softmax(1).amax(1)).double().mean().item()
 
 print(f"clean accuracy: {clean_before:.1%} without the layer, {clean_after:.1%} with it")
 print(f"same prediction: {same_label:.1%} of the images")
-print(f"higher confidence: {surer:.1%} of the images")
+print(f"higher confidence: {raised:.1%} of the images")

@@ -38,7 +38,7 @@ from antiadv.paper.settings import EPS, EPS_BLACK_BOX, layer
 from antiadv.paper.table_layout import CellRequest
 from benchmarks.files import put
 from tools.pace import cost
-from tools.run_paper import run_all
+from tools.run_paper import COMPILE, parser, run_all
 
 TRAFFIC = "traffic.json"
 GATES = (0.5, 0.7, 0.9, 0.99, 0.999)
@@ -71,10 +71,15 @@ class Plan:
         return {"none": defences.BARE, "layer": self.layer} | {f"gate {g:g}": self.gated(g) for g in GATES}
 
 
-def plans(source: Source | None = None) -> list[Plan]:
+def three_networks(source: Source | None = None) -> tuple[Network, Network, Network]:
+    """The networks of the gate and of the league: a small and a large robust one, and a standard one between."""
     source = Source() if source is None else source
     compact, wide = of_method(source, "cifar10", "trades")
-    standard = of_method(source, "cifar10", "standard")[1]
+    return compact, of_method(source, "cifar10", "standard")[1], wide
+
+
+def plans(source: Source | None = None) -> list[Plan]:
+    compact, standard, wide = three_networks(source)
     return [
         Plan(compact, "0.15", EPS, (0.5, 0.7)),
         Plan(standard, "0.01", EPS_BLACK_BOX, (0.99, 0.9, 0.999)),
@@ -216,23 +221,11 @@ def main() -> int:
 
 
 def arguments() -> argparse.Namespace:
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--store", default="results/gate")
-    p.add_argument("--minutes", type=float, default=8.0, help="from the start of this process")
-    p.add_argument("--samples", type=int, default=SAMPLES, help="samples of every cell")
+    p = parser(__doc__, "results/gate", minutes=8.0, samples=SAMPLES)
     p.add_argument("--clean", type=int, default=CLEAN, help="images of the clean traffic")
     p.add_argument("--queries", type=int, default=QUERIES, help="budget of the black-box attacks")
     p.add_argument("--network", default="", help="networks whose name holds this")
-    p.add_argument("--only", action="append", default=[], help="cells whose text holds this; may be repeated")
-    p.add_argument("--data", help="the folder of imported data sets")
-    p.add_argument("--device")
-    p.add_argument("--shard", type=int, default=SAMPLES)
-    p.add_argument("--batch", type=int, default=1024)
-    p.add_argument("--processes", type=int, default=1, help="how many share the machine and the store")
-    p.add_argument(
-        "--compile", action="store_true", help="compile first: half a minute each network, faster afterwards"
-    )
-    p.add_argument("--list", action="store_true")
+    p.add_argument("--compile", action="store_true", help=COMPILE)
     return p.parse_args()
 
 

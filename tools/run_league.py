@@ -36,7 +36,7 @@ from antiadv.engine.meter import revision, versions
 from antiadv.engine.precision import AUTO, PRECISIONS
 from antiadv.evaluation import Cell, Resources, Store
 from antiadv.paper.missing_cells import as_stored, resolve
-from antiadv.paper.networks import Network, Source, of_method
+from antiadv.paper.networks import Network, Source
 from antiadv.paper.settings import EPS, EPS_BLACK_BOX
 from antiadv.paper.table_layout import CellRequest
 from antiadv.reporting.league_entrants import ADAPTIVE, GRADIENTS, LABELS, SCORES, Kind, entrants
@@ -44,7 +44,8 @@ from antiadv.reporting.league_stored import ATTACKS, NES, TRAFFIC, read_traffic
 from antiadv.reporting.league_traffic import measure
 from benchmarks.files import put
 from tools.pace import cost
-from tools.run_paper import run_all
+from tools.run_gate import three_networks
+from tools.run_paper import parser, run_all
 
 LIMITED = (SCORES, LABELS, NES)
 ORDER = ((SCORES, ADAPTIVE), (LABELS,), (GRADIENTS,), (NES,))
@@ -87,9 +88,7 @@ class Plan:
 
 
 def plans(source: Source | None = None) -> list[Plan]:
-    source = Source() if source is None else source
-    compact, wide = of_method(source, "cifar10", "trades")
-    standard = of_method(source, "cifar10", "standard")[1]
+    compact, standard, wide = three_networks(source)
     return [Plan(compact, "robust", EPS), Plan(standard, "standard", EPS_BLACK_BOX), Plan(wide, "robust", EPS)]
 
 
@@ -230,11 +229,8 @@ def complete(cell: Cell, store: Store) -> bool:
 
 
 def arguments() -> argparse.Namespace:
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--store", default="results/league")
+    p = parser(__doc__, "results/league", minutes=8.0, samples=SAMPLES)
     p.add_argument("--beside", default="results/gate", help="a store whose complete cells are not run again")
-    p.add_argument("--minutes", type=float, default=8.0, help="from the start of this process")
-    p.add_argument("--samples", type=int, default=SAMPLES, help="samples of every cell")
     p.add_argument("--clean", type=int, default=CLEAN, help="images of the clean traffic; 0: do not measure it")
     p.add_argument(
         "--untimed", action="store_true", help="the machine is busy: leave times on clean images to a later call"
@@ -247,13 +243,6 @@ def arguments() -> argparse.Namespace:
         "--columns", nargs="+", choices=tuple(ATTACKS), default=tuple(ATTACKS), help="all of them by default"
     )
     p.add_argument("--precision", choices=(AUTO, *PRECISIONS), default=AUTO)
-    p.add_argument("--only", action="append", default=[], help="cells whose text holds this; may be repeated")
-    p.add_argument("--data", help="the folder of imported data sets")
-    p.add_argument("--device")
-    p.add_argument("--shard", type=int, default=SAMPLES)
-    p.add_argument("--batch", type=int, default=1024)
-    p.add_argument("--processes", type=int, default=1, help="how many share the machine and the store")
-    p.add_argument("--list", action="store_true")
     return p.parse_args()
 
 

@@ -32,6 +32,7 @@ from antiadv.paper.table_layout import CellRequest
 from antiadv.reporting.measures import clean_accuracy, robust_accuracy
 from tools.pace import Pace, cost
 
+COMPILE = "compile first: half a minute or so each network, faster afterwards"
 SLACK = 1.2  # a shard is expected to last so much longer than guessed
 RATES = {"cuda": 30_000.0, "cpu": 15.0}  # cost per second of all processes together, until it is measured
 
@@ -118,27 +119,29 @@ def summary(cell: Cell, store: Store) -> str:
     return f"{len(records)} samples, clean {100 * clean_accuracy(records).value:.1f}, robust {robust}"
 
 
-def arguments() -> argparse.Namespace:
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--experiments", default="all", help="names with commas between; all of them by default")
-    p.add_argument("--store", default="results")
-    p.add_argument("--samples", type=int, help="samples of every cell, instead of each table's own number")
-    p.add_argument("--precision", default="float32", help="float32, tf32, half or mixed")
-    p.add_argument("--minutes", type=float, default=10.0, help="from the start of this process")
-    p.add_argument(
-        "--processes", type=int, default=1, help="how many share the machine: for the first guess at the pace"
-    )
-    p.add_argument("--networks", default="zoo", help="zoo, or official:DIR")
-    p.add_argument("--data", help="the folder of imported data sets, and of resnet50.pt or resnet50-v1.pt")
+def parser(text: str | None, store: str, minutes: float, samples: int | None = None) -> argparse.ArgumentParser:
+    """The options that this program shares with `run_gate` and `run_league`."""
+    p = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--store", default=store)
+    p.add_argument("--minutes", type=float, default=minutes, help="from the start of this process")
+    p.add_argument("--samples", type=int, default=samples, help="samples of every cell")
     p.add_argument("--only", action="append", default=[], help="cells whose text holds this; may be repeated")
-    p.add_argument("--without", action="append", default=[], help="cells whose text does not hold this")
+    p.add_argument("--data", help="the folder of imported data sets, and of resnet50.pt or resnet50-v1.pt")
+    p.add_argument("--device")
     p.add_argument("--shard", type=int, default=500)
     p.add_argument("--batch", type=int, default=1024)
-    p.add_argument("--device")
-    p.add_argument(
-        "--compile", action="store_true", help="compile first: half a minute or so each network, faster afterwards"
-    )
+    p.add_argument("--processes", type=int, default=1, help="how many share the machine and the store")
     p.add_argument("--list", action="store_true")
+    return p
+
+
+def arguments() -> argparse.Namespace:
+    p = parser(__doc__, "results", minutes=10.0)
+    p.add_argument("--experiments", default="all", help="names with commas between; all of them by default")
+    p.add_argument("--precision", default="float32", help="float32, tf32, half or mixed")
+    p.add_argument("--networks", default="zoo", help="zoo, or official:DIR")
+    p.add_argument("--without", action="append", default=[], help="cells whose text does not hold this")
+    p.add_argument("--compile", action="store_true", help=COMPILE)
     return p.parse_args()
 
 

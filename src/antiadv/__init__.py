@@ -95,15 +95,18 @@ _RENAMED = {"World": "Resources", "experiments": "paper", "theory": "paper.theor
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name at its first use (PEP 562); afterwards it is an ordinary attribute."""
+    """Import a public name at its first use (PEP 562); afterwards it is an ordinary attribute.
+
+    An old name warns at its first use only, because Python asks twice for `from antiadv import World`.
+    """
     if name in _RENAMED:
         warnings.warn(
             f"antiadv.{name} is now antiadv.{_RENAMED[name]}; the old name goes in 0.3.",
             DeprecationWarning,
             stacklevel=2,
         )
-        return import_module("antiadv.paper.theory") if name == "theory" else __getattr__(_RENAMED[name])
-    if name in _MODULES:
+        value = import_module("antiadv.paper.theory") if name == "theory" else __getattr__(_RENAMED[name])
+    elif name in _MODULES:
         value = import_module(_MODULES[name])
     elif name in _HOMES:
         value = getattr(import_module(_HOMES[name]), name)

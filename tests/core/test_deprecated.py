@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -26,6 +28,32 @@ def test_old_names_of_the_package_warn_and_work() -> None:
         assert antiadv.experiments is paper
     with pytest.warns(DeprecationWarning, match=r"paper\.theory"):
         assert antiadv.theory is theory
+
+
+@pytest.mark.parametrize(
+    ("line", "new"),
+    [
+        ("import antiadv.experiments; antiadv.experiments.cells", "antiadv.paper"),
+        ("from antiadv.experiments import cells", "antiadv.paper"),
+        ("from antiadv import experiments", "antiadv.paper"),
+        ("from antiadv.theory import proposition_1; proposition_1.simba", "antiadv.paper.theory"),
+        ("import antiadv.theory.proposition_1", "antiadv.paper.theory"),
+        ("from antiadv import theory; theory.experiments", "antiadv.paper.theory"),
+    ],
+)
+def test_a_moved_module_is_imported_with_one_warning(line: str, new: str) -> None:
+    """In a process of its own, because Python keeps what it imported."""
+    code = (
+        "import warnings\n"
+        "with warnings.catch_warnings(record=True) as told:\n"
+        f"    warnings.simplefilter('always')\n    {line}\n"
+        "(one,) = (w for w in told if w.category is DeprecationWarning and 'antiadv' in str(w.message))\n"
+        "print(one.filename, one.message)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("<string> "), "the warning names the line that imports"
+    assert f"is now {new};" in done.stdout
 
 
 def test_the_old_argument_of_make_cell_warns_and_works() -> None:

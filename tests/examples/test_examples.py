@@ -44,7 +44,7 @@ def test_defend_your_model(run: Any) -> None:
     found = run("defend_your_model")
     assert found["clean_before"] == found["clean_after"] > 0.5
     assert found["same_label"] == 1.0
-    assert found["surer"] > 0.9
+    assert found["raised"] > 0.9
 
 
 def test_attack_a_batch(run: Any) -> None:

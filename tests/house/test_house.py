@@ -51,6 +51,24 @@ def test_every_file_says_what_it_is(path: Path) -> None:
     assert not {"utils", "helpers", "common", "misc"} & set(path.with_suffix("").parts)
 
 
+def body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines from the first statement to the last, without signature and docstring."""
+    body = function.body[1:] if ast.get_docstring(function) else function.body
+    return (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
+
+
+@pytest.mark.parametrize("folder", ["src", "tools", "benchmarks", "examples", "tests"])
+def test_no_function_is_longer_than_fifty_lines(folder: str) -> None:
+    lengths = {
+        f"{path.relative_to(ROOT)}: {node.name}": body_lines(node)
+        for path in (ROOT / folder).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    assert lengths
+    assert {name: lines for name, lines in lengths.items() if lines > 50} == {}
+
+
 def test_every_attack_states_problem_and_cost() -> None:
     for path in (SOURCE / "attacks").glob("[!_]*/[!_]*.py"):
         said = ast.get_docstring(ast.parse(path.read_text())) or ""

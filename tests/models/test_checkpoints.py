@@ -139,7 +139,7 @@ def test_popup_scores_prune_the_lowest_nine_tenths_of_each_layer(tmp_path: Path)
 
 
 def test_scores_without_their_weight_are_refused() -> None:
-    with pytest.raises(BadInput, match=r"scores conv1.popup_scores but no conv1.weight"):
+    with pytest.raises(BadInput, match=r"conv1\.popup_scores.*conv1\.weight"):
         checkpoints.plain({"conv1.popup_scores": torch.zeros(2)})
 
 
@@ -150,7 +150,7 @@ def test_constants_in_the_file_must_be_the_networks_own(tmp_path: Path) -> None:
     mean, std = (torch.tensor(v).view(1, 3, 1, 1) for v in ((0.50708, 0.48655, 0.44092), (0.26733, 0.25644, 0.27615)))
     torch.save(trained().state_dict() | {"mu": mean, "sigma": std}, tmp_path / "wu.pt")
     loaded(tmp_path / "wu.pt", SMALL + ",normalise=cifar100")
-    with pytest.raises(BadInput, match=r"wu.pt: mu is \[0.507.* normalises with \[0.49"):
+    with pytest.raises(BadInput, match=r"wu\.pt.*\bmu\b.*\[0\.507.*\[0\.49"):
         loaded(tmp_path / "wu.pt", SMALL + ",normalise=cifar10")
     with pytest.raises(BadInput, match="mu is"):
         loaded(tmp_path / "wu.pt")
@@ -178,19 +178,19 @@ def test_a_head_called_linear(text: str, tmp_path: Path) -> None:
 def test_a_missing_key_is_named() -> None:
     state = trained().state_dict()
     del state["block2.layer.0.bn1.running_var"]
-    with pytest.raises(BadInput, match=r"lacks block2\.layer\.0\.bn1\.running_var; is it another"):
+    with pytest.raises(BadInput, match=r"lacks block2\.layer\.0\.bn1\.running_var"):
         checkpoints.fill(models.build(SMALL), state, "file.pt")
 
 
 def test_a_surplus_key_is_named() -> None:
     state = trained().state_dict() | {"fc2.weight": torch.zeros(1)}
-    with pytest.raises(BadInput, match=r"file.pt does not fit WideResNet: .*fc2\.weight"):
+    with pytest.raises(BadInput, match=r"file\.pt.*WideResNet.*fc2\.weight"):
         checkpoints.fill(models.build(SMALL), state, "file.pt")
 
 
 def test_a_head_by_both_names_is_one_too_many() -> None:
     state = trained().state_dict()
-    with pytest.raises(BadInput, match=r"it has linear\.weight too many"):
+    with pytest.raises(BadInput, match=r"linear\.weight too many"):
         checkpoints.fill(models.build(SMALL), state | {"linear.weight": state["fc.weight"] + 1}, "file.pt")
 
 
@@ -204,12 +204,12 @@ def test_a_file_that_holds_itself_ends(tmp_path: Path) -> None:
     content: dict[str, object] = {}
     content["model"] = content
     torch.save(content, tmp_path / "self.pt")
-    with pytest.raises(BadInput, match="holds dict under 'model', not a tensor"):
+    with pytest.raises(BadInput, match=r"dict.*'model'"):
         checkpoints.read(tmp_path / "self.pt")
 
 
 def test_many_keys_are_counted() -> None:
-    with pytest.raises(BadInput, match=r"lacks block1\.layer\.1\.bn1\.weight, .* more; is it"):
+    with pytest.raises(BadInput, match=r"lacks block1\.layer\.1\.bn1\.weight.*\d+ more"):
         checkpoints.fill(models.build("wrn:depth=16,widen=1"), trained().state_dict(), "file.pt")
 
 
@@ -238,7 +238,7 @@ class Bomb:
 
 def test_a_file_that_could_run_code_is_refused_and_does_not_run(tmp_path: Path) -> None:
     torch.save({"state_dict": trained().state_dict(), "extra": Bomb(tmp_path / "trace")}, tmp_path / "bomb.pt")
-    with pytest.raises(BadInput, match=r"bomb.pt is refused: .*(posix|nt|os)\.system.* run code"):
+    with pytest.raises(BadInput, match=r"bomb\.pt.*(posix|nt|os)\.system"):
         checkpoints.read(tmp_path / "bomb.pt")
     assert not (tmp_path / "trace").exists()
 

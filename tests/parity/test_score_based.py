@@ -23,8 +23,9 @@ from torch.nn import functional as F
 
 import antiadv
 from antiadv.attacks.score_based.bandits import Bandits
-from antiadv.attacks.score_based.nes import NES, published_queries
+from antiadv.attacks.score_based.nes import NES
 from antiadv.core.ball import Ball
+from benchmarks.parity.sides import published_queries
 
 pytestmark = pytest.mark.slow
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 import time
@@ -38,6 +39,7 @@ from benchmarks.speed.overhead import overhead, timing_passes
 from benchmarks.speed.race import compare
 from benchmarks.speed.setting import Setting
 from benchmarks.speed.verdict import verdict
+from tests.said import in_order, numbers
 from tools.docs import benchmarks as pages
 
 pytestmark = pytest.mark.slow
@@ -501,7 +503,7 @@ def test_the_page_says_plainly_what_is_met_and_what_was_not_run(
     folder.mkdir(parents=True)
     (folder / "store.json").write_text("{}")  # another benchmark's, with a page of its own
     page = pages.page(tmp_path)
-    assert "**0 of 0 stored jobs meet their target.**" in page
+    assert "**0 of 0 " in page
     assert all(f"`{name}`" in page for name in JOBS)
     facts = read(run[0])
     for times, ending, count in (([7.0, 9.0], "| yes |", 1), ([0.5, 0.7], "| **no** |", 0)):
@@ -511,13 +513,13 @@ def test_the_page_says_plainly_what_is_met_and_what_was_not_run(
         (row,) = [line for line in page.splitlines() if line.startswith(f"| `{HOP}` | compact:trades |")]
         assert row.endswith(ending)
         assert f"| {sum(times) / 2:.2f} [{times[0]:.2f}, {times[1]:.2f}] | 1 |" in row
-        assert f"**{count} of 1 stored jobs meet their target.**" in page
+        assert f"**{count} of 1 " in page
     assert f"- `{HOP}` (cpu, float32)\n" in page
     better = {"times_faster": {"ours": [0.5], "compiled": [2.0]}, "compiled": facts["theirs"]}
     fast = {**both, **better, "setup": {"ours": 0.0, "compiled": 9.0}}
     put({**fast, "verdict": verdict(fast)}, folder / run[0].name)
     page = pages.page(tmp_path)
-    assert f"These meet it only with an option:\n\n- `{HOP}` (cpu, float32): compiled\n" in page
+    assert f"\n- `{HOP}` (cpu, float32): compiled\n" in page, "it meets its target only with an option"
     assert "| 2.00 (one run) | 1 |" in page, "a single run has no range to show"
     here = page.split("## On a CPU")[1].split("## How much faster")[0]
     assert f"`{HOP}`" not in here.split("Not run yet:")[1], "it was run"
@@ -532,7 +534,8 @@ def test_a_job_run_with_fewer_queries_than_its_target_has_is_named() -> None:
     ]
     found += [{"job": "bandits", "queries": 2000}, {"job": "bandits", "queries": 10_000}]
     said = pages.fewer_queries(found, due)
-    assert said.endswith(":\n\n- `nes`: 10,000 asked, 5,000 run\n")
+    assert re.findall("`(.*?)`", said) == ["nes"]
+    assert numbers(said) == ["10,000", "5,000"]
     assert pages.fewer_queries([*found, {"job": "nes", "queries": 10_000}], due) == ""
 
 
@@ -541,11 +544,9 @@ def test_a_job_whose_sides_lie_in_several_files_is_counted_once_and_by_all_of_th
     job = {"kind": "standing", "job": "j", "device": "gpu", "precision": "tf32"}
     files = {side: {**job, "verdict": {"sides": {side: {"met": side == "half"}}}} for side in ("half", "compiled")}
     found = [files[side] for side in order]
-    assert pages.targets_met(found, None) == "**1 of 1 stored jobs meet their target.**\n"
+    assert numbers(pages.targets_met(found, None)) == ["1", "1"]
     found.append({**job, "verdict": {"sides": {"ours": {"met": False}}}})
-    assert pages.targets_met(found, None).endswith(
-        "target.**\n\nThese meet it only with an option:\n\n- `j` (gpu, tf32): half\n"
-    )
+    assert pages.targets_met(found, None).endswith("\n- `j` (gpu, tf32): half\n"), "only with an option"
 
 
 def test_the_page_says_what_others_took_and_how_much_there_is_to_gain(
@@ -559,9 +560,9 @@ def test_the_page_says_what_others_took_and_how_much_there_is_to_gain(
     facts |= {"shares": {"as it stands": [0.5], "ours": [0.625]}, "multiplications": 35_000_000, "threads": 2}
     put({**facts, "verdict": verdict(facts)}, folder / "ceiling-cpu.json")
     page = pages.page(tmp_path)
-    assert "`compact:trades` takes 35 million multiplications an image" in page
+    assert in_order(page, "`compact:trades`", "35 million")
     assert "| a copy laid out for the device | 0.62 [0.62, 0.62] |" in page
-    assert "could be more than 2 times as fast" in " ".join(page.split())
+    assert "more than 2 times" in " ".join(page.split())
     assert " of 1 stored jobs" in page, "a ceiling has no target"
 
 

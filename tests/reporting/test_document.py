@@ -57,7 +57,7 @@ from tools.docs.reproduction import reproduction
 
 EXPLAINING = ("steps-too-far", "layer-against-noise")  # made of cells of the other tables
 NONE, FEW = "does not protect", "too few"
-ALONE = re.compile(r"\b1 network\b[^.]*\bball\b")  # which has gains in a ball without an adaptive attack
+ALONE = re.compile(r"\b1 network\b[^.]*\bballs\b")  # which has gains in a ball without an adaptive attack
 
 
 @pytest.fixture(scope="module")
@@ -327,14 +327,14 @@ def test_defences_are_sorted_by_their_least_gain() -> None:
 
 
 @pytest.mark.parametrize("flags", [1, 3])
-def test_the_summary_says_how_many_warning_signs_there_are(flags: int) -> None:
+def test_the_summary_says_how_many_flags_there_are(flags: int) -> None:
     (sentence,) = _flagged(flags)
-    assert f"{count(flags, 'warning sign')} " in sentence
+    assert f"{count(flags, 'flag')} " in sentence
     assert not list(_flagged(0))
 
 
-def test_the_summary_counts_every_place_where_a_sign_was_raised(made: Document, paper: Path) -> None:
-    assert f"{len(antiadv.report(paper).flags)} warning signs" in made.summary[-1]
+def test_the_summary_counts_every_place_where_a_flag_was_raised(made: Document, paper: Path) -> None:
+    assert f"{len(antiadv.report(paper).flags)} flags" in made.summary[-1]
 
 
 def test_every_rule_is_explained_and_flags_are_gathered_by_rule(made: Document, paper: Path) -> None:

@@ -1,4 +1,4 @@
-"""Each warning sign fires on records that show it and keeps still on records that do not, or that chance explains."""
+"""Each flag fires on records that show it and keeps still on records that do not, or that chance explains."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from antiadv.engine.meter import Meter
 from antiadv.serving import export as exporting
 from antiadv.serving.backend import Answer, Images
 from antiadv.serving.bundle import open_bundle
-from antiadv.serving.check import compare
+from antiadv.serving.check import Check, compare
 from antiadv.serving.gradients import onnx_table
 from antiadv.serving.trace import traceable
 from tests.serving.networks import Counting, images, network
@@ -185,6 +185,8 @@ def test_an_onnx_file_answers_as_the_layer_for_any_number_of_images(kind: str, t
     made = antiadv.export(layer, x, tmp_path / "out", class_names=list("abcde"))
     assert made.card["check"]["same_labels"] == made.card["check"]["images"] == 20
     assert made.card["check"]["largest_difference"] < 1e-4
+    assert "0 samples differ" in str(Check(**made.card["check"]))
+    assert "1 sample differs" in str(Check(**{**made.card["check"], "far": 1}))
     assert {1, 2, 4} <= set(made.card["check"]["batches"])
     assert (made.shape, made.classes, made.class_names) == ((3, 16, 16), 5, tuple("abcde"))
     for name, p in net.named_parameters():  # the network itself is left alone

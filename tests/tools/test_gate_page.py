@@ -17,6 +17,7 @@ from antiadv.evaluation import Resources, Store
 from antiadv.evaluation.cell import Cell
 from antiadv.paper.missing_cells import resolve
 from tests.engine.probes import RECEIPT, record
+from tests.said import in_order
 from tests.toys import small_net
 from tools import run_gate
 from tools.docs import gate
@@ -93,6 +94,9 @@ def test_the_cheapest_gate_that_keeps_the_gain_is_named(tmp_path: Path, cells: l
     assert gain is not None
     assert gain.value == 0.5
     assert gate.use([network]).startswith("- On `compact:trades` use `gate=0.7`: 4.0 passes")
+    network.traffic["gate 0.5"]["alone"] = 3.0
+    _, cheaper = gate.use([network]).split("`gate=0.5`")
+    assert in_order(" ".join(cheaper.split()), "3.0 passes", "-37.5 [", "NES"), "why the cheaper one is not advised"
     assert "about 0" in gate.adaptive([network])
     lines = {line["defence"]: line for line in gate.rows(network)}
     assert lines["gate 0.5"]["NES"].startswith("37.5, +12.5 [")

@@ -154,7 +154,19 @@ def _advice(n: Network) -> str:
     more = f", and it is stronger than the layer against {join(stronger)}" if stronger else ""
     others = [TITLES[a] for a in ATTACKS if a not in run]
     not_run = f" {join(others)} was not run." if others else ""
-    return f"On `{n.name}` use `{best.replace(' ', '=')}`: {cost}{more}.{not_run}"
+    return f"On `{n.name}` use `{best.replace(' ', '=')}`: {cost}{more}.{_cheaper(n, gates, best, run)}{not_run}"
+
+
+def _cheaper(n: Network, gates: list[str], best: str, run: list[str]) -> str:
+    """Why the next cheaper gate is not the advice, or nothing if there is none."""
+    passes = {row: float(n.traffic[row]["alone"]) for row in gates}
+    cheaper = [row for row in gates if passes[row] < passes[best]]
+    if not cheaper:
+        return ""
+    row = max(cheaper, key=passes.__getitem__)
+    lost = {TITLES[a]: d for a in run if (d := n.gain(row, a, "layer")) is not None and not _keeps(d)}
+    told = join([f"{d.points} points against {title}" for title, d in lost.items()])
+    return f" `{row.replace(' ', '=')}` costs less, {passes[row]:.1f} passes, but loses to the layer: {told}."
 
 
 def _keeps(d: Difference | None) -> bool:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -42,6 +41,7 @@ def command(
     """
     from antiadv import models
     from antiadv.evaluation import Resources
+    from antiadv.serving.check import Check
     from antiadv.serving.export import export
 
     verdict_text = None if verdict is None else _read(verdict)
@@ -61,19 +61,10 @@ def command(
     if as_json:
         show.print_json({"bundle": str(out), **made.card})
         return
-    check = made.card["check"]
     show.out().print(
         f"{made.card['model']} with {made.card['defence']} is in {out}, as {format}. It costs {made.card['cost']}.\n"
-        f"Compared with PyTorch on {check['images']} images: {check['same_labels']} labels are equal, the largest "
-        f"difference of a score is {check['largest_difference']:.1e}, {check['far']} samples differ by more than 0.001"
-        f"{_by_rounding(check)}."
+        f"Compared with PyTorch: {Check(**made.card['check'])}."
     )
-
-
-def _by_rounding(check: Mapping[str, Any]) -> str:
-    """Why more than a few samples may differ."""
-    own = check["rounding"]
-    return "" if own is None else f"; in PyTorch itself {own} do by rounding alone, so the file was kept"
 
 
 def _read(path: Path) -> str:

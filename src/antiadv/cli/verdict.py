@@ -57,7 +57,7 @@ def command(
     """Say in a sentence what a defence is worth.
 
     Attacks the network without and with the defence, through labels, scores and gradients, and with knowledge of the
-    defence. Prints gains, warning signs and the verdict. An endpoint (http://ADDRESS) is attacked as it is, through
+    defence. Prints gains, flags and the verdict. An endpoint (http://ADDRESS) is attacked as it is, through
     its scores and labels.
     """
     from antiadv import models

@@ -1,14 +1,17 @@
-"""Old names of arguments and methods, accepted with a warning for one release.
+"""Old names of arguments, methods and modules, accepted with a warning for one release.
 
 @renamed(world="resources")                  `world=…` is passed on as `resources=…`
 beside = renamed_method("on_own_model")      `.beside(…)` calls `.on_own_model(…)`
+moved(__name__, "antiadv.paper")             importing this module gives `antiadv.paper`
 """
 
 from __future__ import annotations
 
 import functools
+import sys
 import warnings
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -44,3 +47,9 @@ def renamed_method(new: str) -> Callable[..., Any]:
         return getattr(self, new)(*args, **named)
 
     return call
+
+
+def moved(old: str, new: str) -> None:
+    """Put the module `new` in the place of the module `old`, which is being imported."""
+    warnings.warn(f"the module {old} is now {new}; the old name goes in 0.3.", DeprecationWarning, stacklevel=3)
+    sys.modules[old] = import_module(new)

@@ -27,7 +27,7 @@ many images were sent for it before, so they are the same in any batch, order an
 
 A defence that remembers queries (`Defence.session`) has one memory for each sample, which lasts as long as the oracle
 and its parts. For a repeated query it replaces the scores, and the gradient is zero. The attacker learns which queries
-were repeated: a service that refuses says so, and who gets equal scores for other images sees it.
+were repeated. A real service shows it too: it refuses the query, or gives equal scores for different images.
 """
 
 from __future__ import annotations

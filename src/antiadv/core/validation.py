@@ -239,7 +239,7 @@ def untouched(x: Tensor) -> Iterator[None]:
 
 
 def _misfit(model: nn.Module, x: Tensor, reason: str) -> str | None:
-    """The message for images that do not fit the network, which failed for this reason; None if they seem to fit."""
+    """Return what to change in images on which the network failed, or None if they seem to fit it."""
     weights = [*model.parameters(), *model.buffers()]
     places = [t.device for t in weights]
     kinds = [t.dtype for t in weights if t.is_floating_point()]

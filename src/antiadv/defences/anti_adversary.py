@@ -58,8 +58,8 @@ class AntiAdversary(Defence):
     tables are in docs/reproduction.md (behind the gains) and docs/confidence.md.
 
     The loss is summed, not averaged over the batch: an average underflows sooner. The gradient of g holds γ constant.
-    That is exact, because sign steps are constant almost everywhere, but it does not see the loop. With `clip`, at
-    pixels held at 0 or 1, it is the gradient of f there, where that of g is 0.
+    That is exact, because sign steps are constant almost everywhere, but it does not see the loop. Where
+    `clip` holds a pixel of x + γ at 0 or 1, the true gradient of g is 0, and this one is the gradient of f.
 
     >>> import torch
     >>> g = AntiAdversary(torch.nn.Linear(4, 3).eval(), steps=2, step_size=0.1)

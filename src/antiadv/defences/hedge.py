@@ -6,11 +6,11 @@
     answer   f(x + δᴷ)
 
 The loss in (1) is C·logsumexp(s) − Σ s. Its slope in score c is C·p_c − 1: a step raises the scores of classes that are
-more probable than 1/C, and lowers the others. So f grows surer of a class, as with `anti_adversary`; but the label may
-change on the way, and the start is random. That is why transfer alone flatters this defence: an image just beyond the
-boundary of f may get its old label back. Croce et al. (ICML 2022, arXiv:2202.13711) undo it by APGD through a shorter
-defence, with δ held constant in the gradient and averaged over starts. `surrogate` is that shorter defence, and
-`adaptive` runs APGD through it.
+more probable than 1/C, and lowers the others. So f grows more confident of a class, as with `anti_adversary`; but the
+label may change on the way, and the start is random. That is why transfer alone flatters this defence: an image just
+beyond the boundary of f may get its old label back. Croce et al. (ICML 2022, arXiv:2202.13711) undo it by APGD through
+a shorter defence, with δ held constant in the gradient and averaged over starts. `surrogate` is that shorter defence,
+and `adaptive` runs APGD through it.
 
 Notation:   ε → `radius`, α → `step_size` (both in pixels of [0, 1]), K → `steps`, δ → `delta`, Π → `_inside`.
 Cost:       K + 1 forward and K backward passes of f.

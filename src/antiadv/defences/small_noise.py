@@ -30,7 +30,7 @@ from antiadv.core.validation import check_flag, check_shape, is_number
 class SmallNoise(Randomised):
     """The classifier `base` with Gaussian noise on its input; `std=0` is the base, bit for bit.
 
-    `gate` is a confidence in (0, 1]: samples of which f is surer get its answer, without noise.
+    `gate` is a confidence in (0, 1]: a sample on which f is more confident gets the answer of f, without noise.
 
     >>> import torch
     >>> g = SmallNoise(torch.nn.Linear(4, 3).eval(), std=0.1)

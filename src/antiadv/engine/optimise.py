@@ -80,7 +80,10 @@ def _keep(kept: OrderedDict[nn.Module, nn.Module], model: nn.Module, made: nn.Mo
 def optimised(
     base: nn.Module, precision: str, compiled: bool, works: Callable[[nn.Module], bool], x: Tensor
 ) -> nn.Module:
-    """`works` tries a copy on the image x, with the defence it belongs to. A copy that fails is not used."""
+    """Return the copy of `base` to run, or `base` itself.
+
+    `works` runs a copy on the image x, inside its defence. A copy on which this fails is not used.
+    """
     made = channels_last(base) if gains(base, precision) else base
     if made is not base and not works(made):
         made = base

@@ -126,28 +126,34 @@ def _spread(s: Tensor) -> float:
 
 
 def _determinism(model: nn.Module, x: Tensor, s: Tensor, ask: Eager) -> Finding:
-    apart = (ask.scores(model, x) - s).abs().max().item() / _spread(s)
-    if apart <= APART:
-        return Finding("determinism", True, "the same images give the same scores")
-    return Finding(
+    return _same_scores(
         "determinism",
-        False,
-        f"the same images give scores that differ by {apart:.2g} of their spread",
+        (ask.scores(model, x) - s) / _spread(s),
+        "the same images give the same scores",
+        "the scores of the same images",
         "Switch dropout and noise off with .eval(), or write randomness as a Randomised defence.",
     )
 
 
 def _batch(model: nn.Module, x: Tensor, s: Tensor) -> Finding:
     few = x[: min(4, len(x))]
-    apart = (Eager(1).scores(model, few) - s[: len(few)]).abs().max().item() / _spread(s)
-    if apart <= APART:
-        return Finding("batch", True, "an image gives the same scores alone and in a batch")
     todo = "Keep samples apart: no statistics over the batch. Batch norm must be in eval mode."
     if any("quantized.dynamic" in type(part).__module__ for part in model.modules()):
         todo = "Dynamic quantisation takes its scales from the whole batch: run with --batch 1, or quantise statically."
-    return Finding(
-        "batch", False, f"scores of an image alone and in a batch differ by {apart:.2g} of their spread", todo
+    return _same_scores(
+        "batch",
+        (Eager(1).scores(model, few) - s[: len(few)]) / _spread(s),
+        "an image gives the same scores alone and in a batch",
+        "the scores of an image alone and in a batch",
+        todo,
     )
+
+
+def _same_scores(name: str, difference: Tensor, fine: str, what: str, todo: str) -> Finding:
+    apart = difference.abs().max().item()
+    if apart <= APART:
+        return Finding(name, True, fine)
+    return Finding(name, False, f"{what} differ by {apart:.2g} of their spread", todo)
 
 
 def _gradients(model: nn.Module, x: Tensor, y: Tensor, ask: Eager) -> Finding:

@@ -257,7 +257,7 @@ def _in_batches(run: Callable[[np.ndarray[Any, Any]], Any], n: int, images: np.n
 
 
 def _digest_of_onnx(path: Path) -> bytes:
-    """The sha256 of the file. An ONNX file may keep weights in files beside it, which it names: then of them too."""
+    """Return a digest of the file, and of the files in its folder that it names: they may hold its weights."""
     content = path.read_bytes()
     beside = sorted(p for p in path.parent.iterdir() if p != path and p.is_file() and os.fsencode(p.name) in content)
     total = hashlib.sha256(content)

@@ -49,7 +49,7 @@ def resolve(
 
 
 def as_stored(cell: Cell, store: Store) -> Cell:
-    """The same cell in a precision in which all its samples are stored, or else the cell itself."""
+    """Return the cell in a precision in which all its samples are stored. If there is none, return it unchanged."""
     others = [dataclasses.replace(cell, precision=p) for p in PRECISIONS]
     return next((other for other in others if set(other.samples) <= store.done(other)), cell)
 

@@ -42,7 +42,7 @@ class Report:
 
     @property
     def sentences(self) -> list[str]:
-        """The sentences below the table: warning signs, then radii, then confidence, then the verdict."""
+        """The sentences below the table: flags, then radii, then confidence, then the verdict."""
         return [*(f"Flag {flag}" for flag in self.flags), *radii(self.rows), *map(str, self.confidence), *self.verdict]
 
     def __repr__(self) -> str:
@@ -72,7 +72,7 @@ def report_of(rows: list[Row], scaled: Mapping[Digests, Calibration] | None = No
 
 
 def report(store: Store | str | Path) -> Report:
-    """Report everything that a store holds: rows with intervals, warning signs, and the verdict on each defence.
+    """Report everything that a store holds: rows with intervals, flags, and the verdict on each defence.
 
     >>> import antiadv, tempfile
     >>> asked = {"model": "compact:trades", "attack": "transfer", "threat": "linf:16/255", "samples": range(4)}

@@ -1,4 +1,4 @@
-"""Build the complete report of a store: every cell, the gains, figures, warning signs and images.
+"""Build the complete report of a store: every cell, the gains, figures, flags and images.
 
 build_document(store)                        →  Document, which `folder.write` writes to files
 build_document(store, sections=[…])             with what other packages add, such as the paper's tables
@@ -69,7 +69,7 @@ def build_document(
 def _flagged(flags: int) -> Iterator[str]:
     if flags:
         verb = "was" if flags == 1 else "were"
-        yield f"{count(flags, 'warning sign')} {verb} raised. The section “Warning signs” explains them."
+        yield f"{count(flags, 'flag')} {verb} raised. The section “Flags” explains {'it' if flags == 1 else 'them'}."
 
 
 # ---------------------------------------------------------------- facts

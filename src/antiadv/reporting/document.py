@@ -105,7 +105,7 @@ class Samples:
 
 @dataclass(frozen=True)
 class Raised:
-    """A warning sign, what it means, and a sentence for each time it was raised."""
+    """A flag, what it means, and a sentence for each time it was raised."""
 
     name: str
     explained: Explanation

@@ -45,7 +45,7 @@ def endpoint_battery(ball: Ball, grants: Access, queries: int | None = None) -> 
 
 @dataclass(frozen=True)
 class EndpointVerdict:
-    """The rows of the attacks, warning signs, and how many images this run sent to the endpoint."""
+    """The rows of the attacks, flags, and how many images this run sent to the endpoint."""
 
     rows: list[Row]
     flags: list[Flag]
@@ -59,7 +59,7 @@ class EndpointVerdict:
 
     @property
     def sentences(self) -> list[str]:
-        """The sentences below the table: warning signs, the cost, what was not tried; the verdict last."""
+        """The sentences below the table: flags, the cost, what was not tried; the verdict last."""
         cost = f"This run sent {count(self.sent, 'image')} to the endpoint, those of the judge and repeats included."
         return [*(f"Flag {flag}" for flag in self.flags), cost, NO_GRADIENTS, self.sentence]
 

@@ -1,4 +1,4 @@
-"""What each warning sign means and what to do about it.
+"""What each flag means and what to do about it.
 
     EXPLAINED[rule]    →  Explanation, one for each rule of flags.py
 
@@ -91,8 +91,8 @@ EXPLAINED = {
         "Give the attack more steps and restarts at the larger radius, and take the worst case of both.",
     ),
     "unbounded_attack_fails": Explanation(
-        "significantly more than 1 % of the samples stand, although the queries are not limited and the radius is "
-        "infinite, or at least 0.5 in Linf, where every image can be made the same grey.",
+        "an attack without a limit of queries leaves significantly more than 1 % of the samples standing at an "
+        "infinite radius, or at a radius of at least 0.5 in Linf. There every image can be made the same grey.",
         "At such a radius every classifier can be fooled. An attack that fails here is misled, and its accuracies at "
         "small radii are too high as well.",
         "Do not report this attack on this classifier until it reaches zero here. Try `adaptive`, and one of the "
@@ -105,7 +105,7 @@ EXPLAINED = {
     ),
     "changes_with_precision": Explanation(
         "the same cell leaves more samples standing if it is searched in a coarser precision than in a finer one. The "
-        "opposite is no warning sign, because the judge always decides in float32.",
+        "opposite raises no flag, because the judge always decides in float32.",
         "Rounding hides what the attack relies on. A label-based attack follows the decision boundary of the precision "
         "that it searches in, which is not the judge's. An attack that compares two scores at a time loses small "
         "differences. The accuracy from the coarser search is too high.",
@@ -113,7 +113,7 @@ EXPLAINED = {
         "known.",
     ),
     "too_few_digits": Explanation(
-        "an attack was searched in a precision in which it is known to break less than in float32 "
+        "an attack was searched in a precision in which it is known to break fewer samples than in float32 "
         f"(`docs/precision.md`): {known_weak()}. It is not raised if a finer search of the same cell is stored.",
         "The attack compares two scores at a time and their difference is lost in rounding, or it follows a decision "
         "boundary that is not the judge's. Samples that it leaves standing may fall.",

@@ -1,4 +1,4 @@
-"""Warning signs, computed from rows and their records. `docs/flags.md` says what each means and what to do.
+"""Flags, computed from rows and their records. `docs/flags.md` says what each means and what to do.
 
     flags(rows)  →  [Flag]        depends on these rows only; nothing is kept between calls
 
@@ -210,12 +210,12 @@ def changes_with_precision(rows: Sequence[Row]) -> Iterator[Compared]:
 
 
 def too_few_digits(rows: Sequence[Row]) -> Iterator[Flag]:
-    """An attack was searched in a precision in which it is known to break less, and no finer search is stored."""
+    """An attack was searched in a precision that is known to break fewer samples, and no finer search is stored."""
     for r in (min(group, key=_digits) for group in grouped(rows, _in_any_precision).values()):
         if found := weak(r.cell):
             text = f"{_name(r)} was searched in {r.cell.precision}, in which {' and '.join(sorted(found))}"
             numbers = (("n", float(len(r.records))),)
-            yield Flag("too_few_digits", (r.cell,), numbers, f"{text} is known to break less than in float32.")
+            yield Flag("too_few_digits", (r.cell,), numbers, f"{text} is known to break fewer samples than in float32.")
 
 
 def changes_with_draw(rows: Sequence[Row]) -> Iterator[Flag]:

@@ -22,6 +22,8 @@ from antiadv.core.interval import wilson
 from antiadv.evaluation.cell import Record
 from antiadv.evaluation.early import FEW, guesses
 
+BINS = 15  # of confidence, in the calibration error
+
 
 @dataclass(frozen=True)
 class Share:
@@ -301,7 +303,7 @@ def calibration(records: Sequence[Record]) -> Calibration:
     return calibrated([(r.clean_confidence, r.clean_truth, right(r)) for r in records])
 
 
-def calibrated(predictions: Sequence[tuple[float, float, bool]], bins: int = 15) -> Calibration:
+def calibrated(predictions: Sequence[tuple[float, float, bool]]) -> Calibration:
     """The calibration of predictions: the probability of the predicted class and of the true class, and correctness.
 
     Σ_b n_b/n · |accuracy_b − confidence_b| over equal bins ((b−1)/15, b/15] of confidence; the mean of −log p_y.
@@ -310,7 +312,7 @@ def calibrated(predictions: Sequence[tuple[float, float, bool]], bins: int = 15)
         raise BadInput("there are no records to measure; evaluate the cell first.")
     sums: dict[int, float] = {}
     for confidence, _, fine in predictions:
-        b = max(0, math.ceil(confidence * bins) - 1)
+        b = max(0, math.ceil(confidence * BINS) - 1)
         sums[b] = sums.get(b, 0.0) + fine - confidence
     return Calibration(
         sum(map(abs, sums.values())) / len(predictions),

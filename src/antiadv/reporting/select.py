@@ -84,5 +84,5 @@ def searched(cells: Iterable[Cell]) -> str:
     counts = sorted(Counter(cell.precision for cell in cells).items(), key=lambda item: coarseness(item[0]))
     precisions = join([f"{p} ({n})" if len(counts) > 1 else p for p, n in counts])
     known = sorted(Counter((name, cell.precision) for cell in cells for name in weak(cell)).items())
-    less = [f" {count(n, 'cell')} of {name} in {p}: it is known to break less so." for (name, p), n in known]
+    less = [f" {count(n, 'cell')} of {name} in {p}, which is known to break fewer samples." for (name, p), n in known]
     return f"Searched in {precisions}, judged in float32.{''.join(less)}"

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from antiadv.core.threat import Access
 from antiadv.reporting.groups import grouped
 from antiadv.reporting.table import Entry, Table, code, counted, percent, with_samples
-from antiadv.reporting.verdict import ADAPTIVE, IF, OTHERS, WHO, Level, gained, points, unsure
+from antiadv.reporting.verdict import ADAPTIVE, IF, OTHERS, WHO, Level, change, gained, unsure
 from antiadv.reporting.wording import NOTHING, count, join
 
 
@@ -31,7 +31,7 @@ def by_defence(levels: Sequence[Level]) -> Table:
 def headline(levels: Sequence[Level]) -> list[str]:
     """Return a text for each defence that was tested on the most networks.
 
-    Networks of which the attacks broke too few samples to judge a defence are left out.
+    A network is left out if the attacks broke too few of its samples to judge a defence.
     """
     groups = _by_defence([part for part in levels if part.tells])
     most = max((_networks(group) for _, group in groups), default=0)
@@ -73,9 +73,16 @@ def _span(at: Sequence[Level]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _gains(at: Sequence[Level]) -> str:
-    """One gain with its interval, or the range of several; their intervals are in the tables."""
-    return points(at[0].gain) if len(at) == 1 else f"{_span(at)} points"
+def _change(at: Sequence[Level]) -> str:
+    """One gain or loss with its interval, or the range of several; their intervals are in the tables."""
+    if len(at) == 1:
+        return change(at[0].gain)
+    least, most = _ends(at)
+    if most.gain.value < 0:
+        return f"loses {-100 * most.gain.value:.1f} to {-100 * least.gain.value:.1f} points"
+    if least.gain.value < 0:
+        return f"changes robust accuracy by {_span(at)} points"
+    return f"gains {_span(at)} points"
 
 
 def _significant(at: Sequence[Level]) -> str:
@@ -91,15 +98,15 @@ def _sentences(defence: str, group: Sequence[Level]) -> Iterator[str]:
     adaptive = [part for part in group if part.access == Access.INTERNALS]
     yield _known(defence, adaptive)
     others = [
-        f"{_gains(at)} {IF[access]} ({_counted(at)}{_significant(at)})"
+        f"{_change(at)} {IF[access]} ({_counted(at)}{_significant(at)})"
         for access in IF
         if (at := [part for part in group if part.access == access])
     ]
-    yield f"{OTHERS} it gains {join(others)}." if others else f"{OTHERS} it was not tested."
+    yield f"{OTHERS} it {join(others) if others else 'was not tested'}."
     tried = {(part.data, part.model, part.ball) for part in adaptive}
     alone = [part for part in group if (part.data, part.model, part.ball) not in tried]
     if adaptive and alone:
-        yield f"On {_counted(alone)} some of these gains were measured in a ball in which no adaptive attack was run."
+        yield f"On {_counted(alone)}, no adaptive attack was run in some of the balls."
 
 
 def _known(defence: str, adaptive: Sequence[Level]) -> str:
@@ -107,12 +114,12 @@ def _known(defence: str, adaptive: Sequence[Level]) -> str:
     if not adaptive:
         reason = "no adaptive attack is stored both with and without it"
         return f"Nothing is known about {defence} against {ADAPTIVE}: {reason}."
-    gains, networks = _gains(adaptive), _counted(adaptive)
+    found, networks = _change(adaptive), _counted(adaptive)
     better = [part for part in adaptive if gained(part.gain)]
     unclear = [part for part in adaptive if unsure(part.gain)]
     if better:
-        return f"{defence} gains {gains} against {ADAPTIVE} ({networks}), significant on {_counted(better)}."
+        return f"{defence} {found} against {ADAPTIVE} ({networks}), significant on {_counted(better)}."
     if unclear:
-        few = f"on {_counted(unclear)} the samples are too few to tell this from no gain"
-        return f"{defence} gains {gains} against {ADAPTIVE} ({networks}), but {few}."
-    return f"{defence} does not protect against {ADAPTIVE}: it gains {gains} ({networks})."
+        few = f"On {_counted(unclear)} the samples are too few to tell whether it protects"
+        return f"{defence} {found} against {ADAPTIVE} ({networks}). {few}."
+    return f"{defence} does not protect against {ADAPTIVE}: it {found} ({networks})."

@@ -137,7 +137,7 @@ class Verdict:
 
     @property
     def sentences(self) -> list[str]:
-        """The sentences below the table: cost, warning signs and confidence; the verdict last."""
+        """The sentences below the table: cost, flags and confidence; the verdict last."""
         *others, last = self.report.sentences
         if self.scaled is not None:
             others.append(f"The bare classifier with its scores divided by a fitted temperature has {self.scaled}.")
@@ -193,7 +193,7 @@ def run_trial(
 ) -> Verdict:
     """Run as many of the samples as fit into the minutes, and make the verdict.
 
-    The first `stored` samples were run before and are not run again. `warn` gets the warning signs that are visible
+    The first `stored` samples were run before and are not run again. `warn` gets the flags that are visible
     before the first attack, so that they are shown before minutes of computing.
     """
     check_minutes(minutes)
@@ -215,7 +215,7 @@ def run_trial(
 
 
 def first_signs(model: nn.Module, x: Tensor, y: Tensor, batch: int | None = None) -> list[Flag]:
-    """Check images, labels and scores as an attack would, and return the warning signs that they show."""
+    """Check images, labels and scores as an attack would, and return the flags that they show."""
     with fitting(model, x), untouched(x):
         scores = Eager(batch or default_batch(x.device)).scores(model, x)
     check_scores(scores, x, y.to(scores.device))
@@ -240,7 +240,7 @@ def verdict(
     precision: str = AUTO,
     compiled: bool | str = AUTO,
 ) -> Verdict:
-    """Judge a defence on this classifier and these images: gains, warning signs and cost.
+    """Judge a defence on this classifier and these images: gains, flags and cost.
 
     `defence` is a spec text, or a defence that wraps `model`. `ball` is the perturbation set (by default Linf(8/255)),
     `queries` the budget of the attacks by labels and by scores. Images are taken in order, as many as fit into

@@ -21,7 +21,7 @@ from antiadv.reporting.render.csv import table_as_csv
 from antiadv.reporting.render.html import table_as_html
 from antiadv.reporting.render.markdown import table_as_markdown
 from antiadv.reporting.table import Entry, Table, code, measured
-from antiadv.reporting.verdict import points
+from antiadv.reporting.verdict import change
 
 BATCH = 64  # images of the larger batch whose time is measured
 
@@ -135,8 +135,8 @@ class Tuning:
         return (
             f"Use {c.setting.text}. On the {c.kept.n} images of the check half it keeps {c.kept} % of the labels and "
             f"takes {c.latency.one_ms:.3g} ms for one image, {c.latency.ratio_one:.1f} times the bare network. Of "
-            f"{c.gain.n} images that the bare network classifies correctly, it gains {points(c.gain)} against "
-            f"{self.attack}, and {points(c.adaptive)} against an attacker who knows the layer."
+            f"{c.gain.n} images that the bare network classifies correctly, it {change(c.gain)} against "
+            f"{self.attack}, and {change(c.adaptive)} against an attacker who knows the layer."
         )
 
     @property

@@ -189,16 +189,14 @@ def verdict(rows: Sequence[Row]) -> list[str]:
 def _sentences(
     on: str, defence: str, parts: Sequence[Level], pair: Pair, unpaired: Row | None, silent: Sequence[str]
 ) -> Iterator[str]:
-    """The adaptive attack's result, then the gains against others, then what the defence costs and what is unknown."""
+    """The adaptive attack's result, then the gains against others, then what the defence costs and what is unknown.
+
+    Attacks are not named: their texts are long, and the table has them.
+    """
     balls = len({part.ball for part in parts}) > 1
     adaptive = [part for part in parts if part.access == Access.INTERNALS]
-    others = [
-        f"{points(part.gain)} {IF[part.access]} {_named(part, balls)}{_cost(part.ratio)}"
-        for part in parts
-        if part.access < Access.INTERNALS
-    ]
     yield f"{on}, {_known(defence, adaptive, unpaired, balls)}"
-    yield f"{OTHERS} it gains {join(others)}." if others else f"{OTHERS} it was not tested."
+    yield _others([part for part in parts if part.access < Access.INTERNALS], balls)
     clean = paired_by(pair[0].records, pair[1].records, right)
     if clean.value < 0 and clean.p <= LEVEL:
         yield f"It costs {points(clean, signed=False)} of clean accuracy."
@@ -207,7 +205,7 @@ def _sentences(
     if adaptive and untried:
         yield f"No adaptive attack was run in {join(list(untried))}."
     if silent:
-        yield f"In {join(silent)} the attacks broke almost nothing of the bare network, so nothing is known there."
+        yield f"In {join(silent)} the attacks broke almost no sample of the bare network, so nothing is known there."
 
 
 def short_budgets(parts: Sequence[Level]) -> Iterator[str]:
@@ -222,19 +220,34 @@ def _known(defence: str, adaptive: Sequence[Level], unpaired: Row | None, balls:
     """What is known about an attacker who knows the defence."""
     if adaptive:
         worst = min(adaptive, key=lambda part: part.gain.value)
-        gain, name = points(worst.gain), _named(worst, balls)
+        found = f"{change(worst.gain)}{_where(worst, balls)}"
         if gained(worst.gain):
-            return f"{defence} gains {gain} against {ADAPTIVE} {name}."
+            return f"{defence} {found} against {ADAPTIVE}."
         if unsure(worst.gain):
             few = f"{count(worst.gain.n, 'sample')} {'is' if worst.gain.n == 1 else 'are'} too few to tell"
-            return f"{defence} gains {gain} against {ADAPTIVE} {name}, but {few} this from no gain."
-        return f"{defence} does not protect against {ADAPTIVE} {name}: it gains {gain}."
+            return f"{few} whether {defence} protects against {ADAPTIVE}: it {found}."
+        return f"{defence} does not protect against {ADAPTIVE}: it {found}."
     if unpaired is not None and (s := unpaired.robust) is not None:
         left = f"{100 * s.value:.1f} % [{100 * s.low:.1f}, {100 * s.high:.1f}] of {count(s.n, 'sample')}"
-        attack = f"({unpaired.cell.attack} in {unpaired.cell.threat.ball})"
-        todo = "run that attack on the bare classifier too, to know the gain."
-        return f"{defence} leaves {left} standing against {ADAPTIVE} {attack}; {todo}"
+        found = f"{defence} leaves {left} standing in {unpaired.cell.threat.ball} against {ADAPTIVE}"
+        return f"{found}. Run the same attack on the bare classifier too, to know the gain."
     return f"no adaptive attack was run on {defence}, so nothing is known about {ADAPTIVE}."
+
+
+def _others(parts: Sequence[Level], balls: bool) -> str:
+    """What a defence gains against attackers who do not know it, then what it loses."""
+    gains, losses = ([part for part in parts if (part.gain.value < 0) == below] for below in (False, True))
+    texts = [f"{verb} {_listed(at, balls)}" for verb, at in (("gains", gains), ("loses", losses)) if at]
+    return f"{OTHERS} it {'. It '.join(texts) or 'was not tested'}."
+
+
+def _listed(parts: Sequence[Level], balls: bool) -> str:
+    """Points and access of each level, with the ratio of queries between commas."""
+    *first, last = [
+        f"{points(part.gain, part.gain.value >= 0)} {IF[part.access]}{_where(part, balls)}{_cost(part.ratio)}"
+        for part in parts
+    ]
+    return f"{', '.join(first)}, and {last}" if first else last
 
 
 def _unable(on: str, defence: str, parts: Sequence[Level], bare: Row) -> str:
@@ -247,10 +260,9 @@ def _unable(on: str, defence: str, parts: Sequence[Level], bare: Row) -> str:
             f"{count(bare.clean.n, 'clean image')}, which is no better than guessing. Check the labels, the range and "
             "the normalisation of the images, and the weights."
         )
-    attacks = join(list(dict.fromkeys(a for part in parts for a in part.attacks)))
     balls = join(list(dict.fromkeys(str(part.ball) for part in parts)))
     return (
-        f"{first}: {attacks} in {balls} broke only {100 * most.value:.1f} % [{100 * most.low:.1f}, "
+        f"{first}: the attacks in {balls} broke only {100 * most.value:.1f} % [{100 * most.low:.1f}, "
         f"{100 * most.high:.1f}] of the {count(most.n, 'sample')} that the bare network classifies correctly, so there "
         "was almost nothing to gain. Try a larger radius or more steps or queries, and check whether its gradients "
         "vanish."
@@ -273,13 +285,15 @@ def _left(row: Row) -> float:
     return math.inf if row.robust is None else row.robust.value
 
 
-def _named(part: Level, balls: bool) -> str:
-    """The attacks of a level; with the seeds if there are several, and with the ball if asked for."""
-    name = part.attacks[0] if len(part.attacks) == 1 else f"worst of {join(part.attacks)}"
-    if len(part.seeds) > 1:
-        worst = "worst " if len(part.attacks) == 1 else ""
-        name = f"{name}, {worst}of seeds {join([str(seed) for seed in part.seeds])}"
-    return f"({name}{f' in {part.ball}' if balls else ''})"
+def _where(part: Level, balls: bool) -> str:
+    """The ball of a level if asked for, and its seeds if there are several."""
+    seeds = f" (worst of seeds {join([str(seed) for seed in part.seeds])})" if len(part.seeds) > 1 else ""
+    return (f" in {part.ball}" if balls else "") + seeds
+
+
+def change(g: Difference) -> str:
+    """A gain, or a loss if it is below zero, with its verb."""
+    return f"gains {points(g)}" if g.value >= 0 else f"loses {points(g, signed=False)}"
 
 
 def points(g: Difference, signed: bool = True) -> str:

@@ -47,10 +47,11 @@ class Check:
     rounding: int | None = None
 
     def __str__(self) -> str:
+        differ = "sample differs" if self.far == 1 else "samples differ"
         return (
             f"{self.same_labels} of {self.images} labels are equal, the largest difference of a score is "
-            f"{self.largest_difference:.1e}, and {self.far} samples differ by more than {FAR:g}"
-            + ("" if self.rounding is None else f" (by rounding alone, in PyTorch, {self.rounding})")
+            f"{self.largest_difference:.1e}, and {self.far} {differ} by more than {FAR:g}"
+            + ("" if self.rounding is None else f" (in PyTorch itself {self.rounding} by rounding alone)")
         )
 
     def json(self) -> dict[str, Any]:

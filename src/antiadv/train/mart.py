@@ -17,31 +17,17 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from antiadv.core.errors import BadSpec
-from antiadv.train.inner import attacked, cross_entropy, divergence, maximise, require_ball
-from antiadv.train.recipe import Batch, Loss, Recipe
-
-START = 0.001  # standard deviation of the start, in pixels of [0, 1]
+from antiadv.train.inner import PerSample, cross_entropy, divergence
+from antiadv.train.recipe import Batch, Loss
+from antiadv.train.trades import Regularised
 
 
 @dataclass(frozen=True)
-class MART(Recipe):
+class MART(Regularised):
     beta: float = 5.0
-    eps: float = 8 / 255
-    steps: int = 10
-    step_size: float = 1 / 4
 
-    def __post_init__(self) -> None:
-        require_ball(self.eps, self.steps, self.step_size)
-        if not self.beta >= 0:
-            raise BadSpec(f"mart needs beta >= 0; found {self.beta}")
-
-    def perturb(self, net: nn.Module, batch: Batch) -> Tensor:
-        start = batch.x + START * batch.d
-        with attacked(net):
-            return maximise(
-                lambda z: cross_entropy(net(z), batch.y), batch.x, start, self.eps, self.steps, self.step_size
-            )
+    def objective(self, net: nn.Module, batch: Batch) -> PerSample:
+        return lambda z: cross_entropy(net(z), batch.y)
 
     def loss(self, net: nn.Module, x: Tensor, z: Tensor, y: Tensor) -> Loss:
         s, r = net(x), net(z)

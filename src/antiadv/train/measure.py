@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from antiadv.attacks.white_box.pgd import PGD
 from antiadv.core.attack import Attack
-from antiadv.core.ball import Ball, Linf
+from antiadv.core.ball import Linf
 from antiadv.core.draws import Draws
 from antiadv.core.engine import Eager
 from antiadv.core.interval import wilson
@@ -30,6 +30,7 @@ from antiadv.models.noise import noise_layers, noisy
 from antiadv.train.inner import attacked
 
 BALL = Linf(8 / 255)
+BATCH = 1000
 
 
 def interval(found: Accuracy) -> tuple[float, float]:
@@ -37,24 +38,24 @@ def interval(found: Accuracy) -> tuple[float, float]:
     return wilson(found.hits, found.total)
 
 
-def accuracy(net: nn.Module, x: Tensor, y: Tensor, *, batch: int = 1000, seed: int = 0) -> Accuracy:
+def accuracy(net: nn.Module, x: Tensor, y: Tensor) -> Accuracy:
     """Count correct predictions on images [N, C, H, W] in [0, 1]."""
-    with noisy(noise_layers(net), seed), attacked(net), torch.no_grad(), _float32():
-        hits = sum(_hits(net, x[i : i + batch], y[i : i + batch]) for i in range(0, len(x), batch))
+    with noisy(noise_layers(net), 0), attacked(net), torch.no_grad(), _float32():
+        hits = sum(_hits(net, part, label) for part, label in zip(x.split(BATCH), y.split(BATCH), strict=True))
     return Accuracy(int(hits), len(x))
 
 
 def pgd_accuracy(
-    net: nn.Module, x: Tensor, y: Tensor, *, attack: Attack = PGD(), ball: Ball = BALL, batch: int = 1000, seed: int = 0
+    net: nn.Module, x: Tensor, y: Tensor, *, attack: Attack = PGD(), batch: int = BATCH, seed: int = 0
 ) -> Accuracy:
-    """Count correct predictions under a white-box attack, by default PGD-20 at 8/255."""
-    threat = Threat(ball, Access.GRADIENTS)
+    """Count correct predictions under a white-box attack at 8/255, by default PGD-20."""
+    threat = Threat(BALL, Access.GRADIENTS)
     hits: Tensor | int = 0
     with noisy(noise_layers(net), seed), attacked(net), _float32():
         for i in range(0, len(x), batch):
             part, label = x[i : i + batch], y[i : i + batch]
             draws = Draws.of(seed, torch.arange(i, i + len(part), device=x.device))
-            z = attack(Oracle(net, threat, Ledger(len(part)), Eager(batch)), part, label, ball, draws)
+            z = attack(Oracle(net, threat, Ledger(len(part)), Eager(batch)), part, label, BALL, draws)
             with torch.no_grad():
                 hits = hits + _hits(net, z, label)
     return Accuracy(int(hits), len(x))

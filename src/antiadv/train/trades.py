@@ -11,20 +11,23 @@ Departures: none. As in the authors' code, neither side of the divergence is det
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from antiadv.core.errors import BadSpec
-from antiadv.train.inner import attacked, cross_entropy, divergence, maximise, require_ball
+from antiadv.train.inner import PerSample, attacked, cross_entropy, divergence, maximise, require_ball
 from antiadv.train.recipe import Batch, Loss, Recipe
 
 START = 0.001  # standard deviation of the start, in pixels of [0, 1]
 
 
 @dataclass(frozen=True)
-class TRADES(Recipe):
+class Regularised(Recipe):
+    """A loss with β times a divergence, on images near x that raise `objective`. MART is another one."""
+
     beta: float = 6.0
     eps: float = 8 / 255
     steps: int = 10
@@ -33,20 +36,24 @@ class TRADES(Recipe):
     def __post_init__(self) -> None:
         require_ball(self.eps, self.steps, self.step_size)
         if not self.beta >= 0:
-            raise BadSpec(f"trades needs beta >= 0; found {self.beta}")
+            raise BadSpec(f"{type(self).__name__.lower()} needs beta >= 0; found {self.beta}")
+
+    @abstractmethod
+    def objective(self, net: nn.Module, batch: Batch) -> PerSample: ...
 
     def perturb(self, net: nn.Module, batch: Batch) -> Tensor:
+        start = batch.x + START * batch.d
         with attacked(net):
-            with torch.no_grad():
-                s = net(batch.x)
-            return maximise(
-                lambda z: divergence(s, net(z)),
-                batch.x,
-                batch.x + START * batch.d,
-                self.eps,
-                self.steps,
-                self.step_size,
-            )
+            loss = self.objective(net, batch)
+            return maximise(loss, batch.x, start, self.eps, self.steps, self.step_size)
+
+
+@dataclass(frozen=True)
+class TRADES(Regularised):
+    def objective(self, net: nn.Module, batch: Batch) -> PerSample:
+        with torch.no_grad():
+            s = net(batch.x)
+        return lambda z: divergence(s, net(z))
 
     def loss(self, net: nn.Module, x: Tensor, z: Tensor, y: Tensor) -> Loss:
         s, r = net(x), net(z)

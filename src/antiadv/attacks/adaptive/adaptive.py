@@ -1,7 +1,8 @@
 """Adaptive: the attacks that undo this defence, in order, so that the worst case for each sample counts.
 
-    first       the attacks that the defence names in `Defence.adaptive`; for a bare classifier the transfer of `fast`,
-                which comes first everywhere: where a defence keeps the labels of its base, it alone decides
+    first       the transfer of `fast` from the base network: it suffices if the defence keeps the labels of its base.
+                On a bare classifier it is all that runs
+    second      the other attacks that the defence names in `Defence.adaptive`
     then        square, and in Linf rays, on the defence itself
     randomised  for a randomised defence all of them run through `eot`, and so does the test between them
 

@@ -64,7 +64,7 @@ class AsFoolbox:
 
 @dataclass(frozen=True)
 class AsArt:
-    """The same for ART. `estimator` is a PyTorchClassifier of images in [0, 1]; a radius of None is any."""
+    """The same for ART. `estimator` is a PyTorchClassifier of images in [0, 1]; `eps=None` sets no radius."""
 
     estimator: Any
     attack: str

@@ -15,7 +15,7 @@ Notation:   v → `v`, up → `up`, σ → `sigma`, δ → `exploration`, h → 
             four are `none` by default, which means the authors' value for the norm (`PUBLISHED`).
 Cost:       two queries for the pair and one for the new iterate; nothing before the first. A budget B pays ⌊B / 3⌋
             updates; without a budget there are 4,999, the authors' 10k. They do not count the third query:
-            `nes.published_updates(queries, 1)` and `nes.published_queries(queries, 1)` convert.
+            `nes.published_updates(queries, 1)` converts.
 Departures: those of `nes`. The authors go on after a success and may lose it; here the first fooling iterate is kept.
             Their tile of 50 is for images 299 wide; ours is 16, for 32. A tile larger than the image is cut to it,
             and it need not divide it. v is kept within ±(1 − 1e-6). While v is exactly zero, because no pair has

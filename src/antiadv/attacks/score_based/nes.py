@@ -13,7 +13,7 @@ Notation:   q → `probes`, σ → `sigma` (the length of a probe, in the image'
 Cost:       2q queries for an estimate and one for the new iterate; nothing before the first. A budget B pays
             ⌊B / (2q + 1)⌋ updates. Without a budget there are `published_updates(10_000, probes)`: 99 for q = 50.
             Published counts leave out the last query of each step, and stop one update early. `published_updates`
-            gives the updates of a published budget, `published_queries` our count in theirs.
+            gives the updates of a published budget.
 Departures: ℓ is in float64, so that a confident sample does not round to zero, and is descended for a target. Probes
             are clipped to [0, 1]. A sample stops at its first fooling iterate.
 """
@@ -140,12 +140,3 @@ def published_updates(queries: int, probes: int) -> int:
     (99, 4999)
     """
     return max(0, math.ceil(queries / (2 * probes)) - 1)
-
-
-def published_queries(queries: int, probes: int) -> int:
-    """Our count of queries in the published counting, which leaves out the test after each update.
-
-    >>> published_queries(101, 50), published_queries(3 * 4999, 1)
-    (100, 9998)
-    """
-    return queries // (2 * probes + 1) * 2 * probes

@@ -1,11 +1,11 @@
-"""Fast: what AutoAttack finds, for a fiftieth of its cost, and AutoAttack itself where gradients cannot be trusted.
+"""Fast: what AutoAttack finds, for about 3 % of its passes, and AutoAttack itself where gradients cannot be trusted.
 
     search     minimum_margin:targets=5 → probability_margin:steps=20, both on samples within reach               (1)
     probe      square with `probe` proposals on every sample that stands: a search that needs no gradients
     alarm      for a sample, if the probe came further than the gradients did,                                    (2)
                    m(z_probe) < m(z_search),   m = s_y − max_{k≠y} s_k
-               or if the gradients lowered the margin nowhere, or one of them was exactly zero,
-               or if a short step changes the margin otherwise than the gradient at x predicts,                   (3)
+               or if the search did not lower the margin, or one of its gradients was exactly zero,
+               or if a short step does not change the margin as the gradient at x predicts,                       (3)
                    (m(x + d) − m(x)) / ⟨∇m(x), d⟩ outside [½, 3/2],   |d| = ε/20
     then       autoattack on the samples with an alarm
 
@@ -17,7 +17,7 @@ randomised classifier one draw decides nothing, so no alarm is waited for. Every
 such classifiers, `rand`: APGD with both losses, averaged over 20 draws. It runs through `eot`, so that the mean over
 the draws, and not one of them, decides between the two which samples go on.
 
-(3) A classifier that changes its answer between two close images, such as the layer, is not what its gradient says. On
+(3) A classifier that changes its answer between two close images, such as the layer, does not follow its gradient. On
 1,000 images each of seven robust networks the ratio lies within 0.14 of 1 (docs/fast.md), on 100 images of a standard
 one within 0.7. Behind the layer it is outside of (3) for 653 of 738 images. Both margins are the judge's, because the
 step is so short that a lower precision raised a false alarm.
@@ -117,7 +117,7 @@ class Fast:
 
 
 def jumps(oracle: Oracle, x: Tensor, y: Tensor, ball: Ball) -> Tensor:
-    """Whether the margin changes otherwise than the gradient at x predicts. False for samples that cannot pay."""
+    """Whether the margin does not change as the gradient at x predicts. False for samples that cannot pay."""
     found = torch.zeros(len(x), dtype=torch.bool, device=x.device)
     able = oracle.left() >= 2
     rows = able.nonzero().squeeze(1).to(x.device)

@@ -24,7 +24,7 @@ _TEXTS = ("data", "images", "model", "weights", "defence", "attack", "threat", "
 
 
 class OtherEdition(StoreMismatch):
-    """An intact description of a cell whose attack or defence has another edition or other options in this version."""
+    """The description is intact, but in this version its attack or defence has another edition or other options."""
 
 
 def read_cell(folder: Path) -> Cell:

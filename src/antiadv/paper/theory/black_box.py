@@ -23,7 +23,7 @@ from antiadv.core.draws import Draws
 from antiadv.paper.theory import corollary_1, proposition_1, theorem_1
 from antiadv.paper.theory.composition import Rule, expected, first_below, proof_step, system_step, track
 from antiadv.paper.theory.corollary_1 import BlackBox
-from antiadv.paper.theory.experiment import Experiment, Point, listed, numbered
+from antiadv.paper.theory.experiment import Experiment, Point, bounded, listed, numbered
 from antiadv.paper.theory.landscapes import Hill, Landscape, Sigmoids, Valley
 
 CS = (1.0, 0.5, 0.25, 0.1)
@@ -140,12 +140,7 @@ def factor() -> Experiment:
         f"G = {listed([p.factor for p in found[1:]])}. The steps needed grow from {bare.needed} to "
         f"{listed([p.needed for p in found[1:]])}, that is {listed(ratios)} times. The bound K_g is "
         f"{listed([p.enough for p in found[1:]])}.",
-        all(
-            math.isclose(p.enough / bare.enough, p.factor, rel_tol=1e-12) and p.needed <= math.floor(p.enough) + 1
-            for p in found
-        )
-        and all(a > b for a, b in itertools.pairwise(curve))
-        and min(curve[:-1]) > 1,
+        bounded(found, bare) and all(a > b for a, b in itertools.pairwise(curve)) and min(curve[:-1]) > 1,
         numbered(**{f"{k}_{p.c:g}": v for p in found for k, v in [("factor", p.factor), *_pair(p)]}),
     )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +46,14 @@ class Point:
     enough: float
     needed: int
     in_system: int | None
+
+
+def bounded(points: Iterable[Point], bare: Point) -> bool:
+    """Whether each bound is G times that of the bare network, and the steps needed are within it."""
+    return all(
+        math.isclose(p.enough / bare.enough, p.factor, rel_tol=1e-12) and p.needed <= math.floor(p.enough) + 1
+        for p in points
+    )
 
 
 def numbered(**values: float | None) -> tuple[tuple[str, float], ...]:

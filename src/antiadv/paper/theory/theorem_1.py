@@ -28,6 +28,8 @@ from torch import Tensor
 from antiadv.core.errors import BadInput
 from antiadv.paper.theory.corollary_1 import BlackBox
 
+GRID = 1024  # points at which a landscape is tested for (1)
+
 
 def factor(c: float, box: BlackBox) -> float:
     """G of (3), with G(1) = 1 and, as the paper says, ∞ for c ≤ 0.
@@ -70,9 +72,9 @@ def lowest_c(box: BlackBox) -> float:
     return 1 - box.limit / box.step
 
 
-def locally_monotone(height: Callable[[Tensor], Tensor], t: float, limit: float, grid: int = 1024) -> bool:
+def locally_monotone(height: Callable[[Tensor], Tensor], t: float, limit: float) -> bool:
     """Whether (1) holds at one value t of one coordinate, for a, a' on a grid. False is certain, True is not."""
-    a = limit * torch.arange(1, grid, dtype=torch.float64) / grid
+    a = limit * torch.arange(1, GRID, dtype=torch.float64) / GRID
     point = torch.tensor(t, dtype=torch.float64)
     up, down = height(point) <= height(point + a), height(point) >= height(point - a)
     return bool(up.all() and down.all()) or not bool(up.any() or down.any())

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from antiadv.paper.theory import theorem_2, theorem_3
 from antiadv.paper.theory.composition import first_below, proof_ascent, system_ascent, track
-from antiadv.paper.theory.experiment import Experiment, Point, listed, numbered
+from antiadv.paper.theory.experiment import Experiment, Point, bounded, listed, numbered
 from antiadv.paper.theory.landscapes import Hill, Landscape, Valley
 from antiadv.paper.theory.theorem_2 import WhiteBox
 
@@ -84,13 +84,7 @@ def gradient_factor() -> Experiment:
         f"G = {listed([p.factor for p in found[1:]])}. The steps needed grow from {bare.needed} to "
         f"{listed([p.needed for p in found[1:]])}. The bound K_g is {listed([p.enough for p in found[1:]])}. "
         f"G' {'agrees' if agrees else 'does not agree'} with differences of G.",
-        all(
-            math.isclose(p.enough / bare.enough, p.factor, rel_tol=1e-12) and p.needed <= math.floor(p.enough) + 1
-            for p in found
-        )
-        and all(a > b for a, b in itertools.pairwise(curve))
-        and min(curve[:-1]) > 1
-        and agrees,
+        bounded(found, bare) and all(a > b for a, b in itertools.pairwise(curve)) and min(curve[:-1]) > 1 and agrees,
         numbered(**{f"factor_{p.c:g}": p.factor for p in found})
         + numbered(**{f"enough_{p.c:g}": p.enough for p in found})
         + numbered(**{f"needed_{p.c:g}": p.needed for p in found}),

@@ -49,7 +49,7 @@ def _parts(d: Document) -> Iterator[str]:
         yield _listed(shown.table.sentences)
     yield from _pictures(d)
     if d.flags:
-        yield "## Warning signs\n"
+        yield "## Flags\n"
     for part in d.flags:
         flag = part.explained
         yield f"### `{part.name}`\n\nRaised if {flag.raised}\n\n{flag.means} {flag.todo}\n"
