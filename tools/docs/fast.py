@@ -10,15 +10,17 @@ from typing import Any  # what a JSON file holds
 from antiadv import attacks
 from antiadv.attacks.white_box.autoattack import stages
 from antiadv.attacks.white_box.fast import Fast
+from antiadv.core.interval import wilson
 from antiadv.core.spec import text
 from antiadv.evaluation import Cell, Store
 from antiadv.evaluation.judge import ran_autoattack
-from antiadv.reporting.measures import standing
+from antiadv.reporting.measures import Share, standing
 from tools.docs.markdown import render, table, wrap
 
 PARTS = {text(stage) for stage in stages()}
 SHORT_STEP = "short_step.json"  # in the store
 PYAUTOATTACK = "results/bench/autoattack-compact-trades-cpu-mixed.json"
+WHOLE, SHOWN = 10_000, ("autoattack", "fast", "adaptive")  # images of the test set, and attacks shown on all of them
 Stored = dict[Cell, dict[int, bool]]  # which samples stand
 
 
@@ -27,7 +29,7 @@ def page(root: Path) -> str:
     fresh = Store(folder) if folder.is_dir() else None
     cells = [c for c in fresh.cells() if fresh.done(c) and c.attack not in PARTS] if fresh is not None else []
     if fresh is None or not cells:
-        return render("fast", table="Nothing is stored yet.", cost="", behind="", short_step="")
+        return render("fast", table="Nothing is stored yet.", cost="", whole="", behind="", short_step="")
     results = Store(root / "results")
     stored = {**read(results), **{c: s for c, s in read(fresh).items() if c.attack in PARTS}}  # on more samples
     cells.sort(key=lambda c: (c.defence, c.attack, c.model, c.earlier, c.precision))
@@ -36,6 +38,7 @@ def page(root: Path) -> str:
     return render(
         "fast",
         table=table(list(shown.values())),
+        whole=table(whole_test_set(fresh)) or "Not run yet.\n",
         cost=cost(shown, fresh, root / PYAUTOATTACK),
         behind="\n\n".join(filter(None, (behind(cell, fresh, results) for cell in cells))) or "Not measured yet.",
         short_step=table([short_step_row(row) for row in steps]) if steps else "Not measured yet.\n",
@@ -48,7 +51,7 @@ def cost(shown: Mapping[Cell, dict[str, str]], store: Store, peer: Path) -> str:
     fewer = [r for r in bare.values() if r["all stored"].isdigit() and int(r["standing"]) < int(r["all stored"])]
     count = f"{len(fewer)} of {len(bare)} rows" if fewer else "no row"
     told = [f"In {count} without a defence does `fast` leave fewer standing than all stored attacks together."]
-    knowing = [passes(c, store) for c in shown if c.attack.startswith("adaptive")]
+    knowing = [passes(c, store) for c in shown if c.attack.startswith("adaptive") and c.defence != "none"]
     if knowing and bare:
         alone = [passes(c, store) for c in bare]
         told.append(
@@ -129,13 +132,15 @@ def stands(cell: Cell, store: Store) -> dict[int, bool]:
 
 def table_row(cell: Cell, store: Store, stored: Stored) -> dict[str, str]:
     """Compare a cell with the others of its network, on the samples that all of them have."""
-    mine = stands(cell, store)
-    others = [(c, s) for c, s in stored.items() if place(c) == place(cell) and mine.keys() <= s.keys()]
+    here = [(c, s) for c, s in stored.items() if place(c) == place(cell)]
+    mine = where_autoattack_ran(stands(cell, store), [(c, s) for c, s in here if c.attack in PARTS])
+    others = [(c, s) for c, s in here if mine.keys() <= s.keys()]
     every = worst(mine, [s for _, s in others])
     auto = [(c.attack, s) for c, s in others if c.attack in PARTS]
     whole = {attack for attack, _ in auto} == PARTS
     attack = attacks.parse(cell.attack)
-    alarmed = ran_autoattack(store.read(cell), attack, randomised=False) if isinstance(attack, Fast) else None
+    records = [r for r in store.read(cell) if r.sample in mine]
+    alarmed = ran_autoattack(records, attack, randomised=False) if isinstance(attack, Fast) else None
     return {
         "network": f"`{cell.model}`",
         "defence": "" if cell.defence == "none" else f"`{cell.defence}`",
@@ -150,6 +155,28 @@ def table_row(cell: Cell, store: Store, stored: Stored) -> dict[str, str]:
         "passes": f"{passes(cell, store):,.0f}",
         "searched in": cell.precision,
     }
+
+
+def where_autoattack_ran(mine: dict[int, bool], parts: Sequence[tuple[Cell, dict[int, bool]]]) -> dict[int, bool]:
+    """Keep the samples that all four parts have, if there are such samples."""
+    ran = [set().union(*(s for c, s in parts if c.attack == part)) for part in {c.attack for c, _ in parts}]
+    common = set.intersection(*ran) & mine.keys() if len(ran) == len(PARTS) else set()
+    return {i: mine[i] for i in mine if i in common} if common else mine
+
+
+def whole_test_set(store: Store) -> list[dict[str, str]]:
+    """Robust accuracy on all images of the test set, for each network and attack that has them."""
+    found = {c: stands(c, store) for c in store.cells() if c.defence == "none" and len(store.done(c)) == WHOLE}
+    rows = []
+    for model in sorted({c.model for c in found}):
+        here = {c.attack: s for c, s in found.items() if c.model == model}
+        parts = [s for attack, s in here.items() if attack in PARTS]
+        left = {attack: sum(s.values()) for attack, s in here.items() if attack not in PARTS}
+        if len(parts) == len(PARTS):
+            left["autoattack"] = sum(worst(parts[0], parts).values())
+        shares = {attack: str(Share(n / WHOLE, *wilson(n, WHOLE), WHOLE)) for attack, n in left.items()}
+        rows.append({"network": f"`{model}`", **{f"`{a}`": shares.get(a, "not run") for a in SHOWN}})
+    return rows
 
 
 def parts_of_autoattack(cell: Cell, store: Store) -> list[Cell]:
