@@ -26,6 +26,12 @@ BEATEN = (
     "*Beaten*: a defence that needs no more passes, and loses at most one point of clean accuracy, is surely more "
     "robust."
 )
+MEANS = {
+    "scores": "compares scores (Square)",
+    "labels": "sees labels (RayS)",
+    "gradients": "has gradients (APGD)",
+    "adaptive": "knows the defence (adaptive)",
+}
 FILES = "docs/league"  # of the figures and the cards
 
 
@@ -68,7 +74,9 @@ def answer(made: Sequence[League]) -> str:
     parts = []
     for name in LAYERS:
         if places := _met(made, name, SCORES):
-            parts.append(f"the {name} is beaten on {_beaten(places)}")
+            rivals = _rivals(places)
+            which = "; ".join(f"{rival} on {join(networks)}" for rival, networks in rivals.items())
+            parts.append(f"the {name} is beaten on {_share(rivals, places)}{f' ({which})' if which else ''}")
     return wrap(f"**In short.** Against attackers who compare scores, {join(parts)}. {BEATEN}") if parts else ""
 
 
@@ -78,17 +86,18 @@ def _met(made: Sequence[League], name: str, column: str) -> list[tuple[str, Plac
     return [(each.network, place) for each, line in met if (place := each.place(line, column)) is not None]
 
 
-def _beaten(places: Sequence[tuple[str, Place]], where: bool = True) -> str:
-    """On how many networks a rival is surely better, and which; without `where` the networks are not named."""
+def _rivals(places: Sequence[tuple[str, Place]]) -> dict[str, list[str]]:
+    """The rivals that are surely better, and on which networks."""
     by: dict[str, list[str]] = {}
     for network, place in places:
         if place.settled and not place.on_front:
             flat = " (its gradient is zero)" if place.flat else ""
             by.setdefault(f"`{place.rival}`{flat}", []).append(f"`{network}`")
-    met = f"{sum(map(len, by.values()))} of {count(len(places), 'network')}"
-    if by and where:
-        return f"{met} ({'; '.join(f'{rival} on {join(networks)}' for rival, networks in by.items())})"
-    return f"{met}, by {join(list(by))}" if by else met
+    return by
+
+
+def _share(rivals: dict[str, list[str]], places: Sequence[tuple[str, Place]]) -> str:
+    return f"{sum(map(len, rivals.values()))} of {count(len(places), 'network')}"
 
 
 def few(made: Sequence[League]) -> str:
@@ -127,23 +136,26 @@ def _images(made: League) -> str:
 
 def short(root: Path) -> str:
     """A part for README.md: what the layer gains against each attacker, gated or not, and where another is stronger."""
-    made = found(root)
-    told = [said for column in COLUMNS if (said := _worth(made, column))]
-    about = (
-        "**Against each attacker** the layer gains so many points on the networks of the league; the gated layer those "
-        f"in brackets. {BEATEN} "
+    rows = [row for column in COLUMNS if (row := _worth(found(root), column))]
+    about = "**Other defences.** [The league](docs/league.md) says which defence to deploy."
+    if not rows:
+        return wrap(about) + "\n"
+    about += (
+        " The table has the smallest and the largest gain of the layer on its networks, in points. *Better*: on so "
+        "many networks another defence is surely more robust, for no more passes and at most one point of clean accuracy."
     )
-    last = "[The league](docs/league.md) says which defence to deploy."
-    lines = [wrap((about if told else "") + last), *([""] if told else []), *(wrap(t, "  ") for t in told), ""]
-    return "\n".join(lines)
+    return wrap(about) + "\n\n" + table(rows)
 
 
-def _worth(made: Sequence[League], column: str) -> str:
+def _worth(made: Sequence[League], column: str) -> dict[str, str]:
     """What the layer and the gated layer gain against one attacker. Empty if the layer did not meet it."""
     layer, gated = (_gains(made, name, column) for name in LAYERS)
-    behind = f" ({gated})" if gated else ""
-    beaten = _beaten(_met(made, LAYERS[0], column), where=False)
-    return f"- {column}: {layer}{behind}; beaten on {beaten}" if layer else ""
+    if not layer:
+        return {}
+    places = _met(made, LAYERS[0], column)
+    rivals = _rivals(places)
+    better = {"better": _share(rivals, places), "which": join(list(rivals))}
+    return {"attacker": MEANS[column], "layer": layer, "gated layer": gated, **better}
 
 
 def _gains(made: Sequence[League], name: str, column: str) -> str:
