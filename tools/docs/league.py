@@ -142,7 +142,8 @@ def short(root: Path) -> str:
         return wrap(about) + "\n"
     about += (
         " The table has the smallest and the largest gain of the layer on its networks, in points. *Better*: on so "
-        "many networks another defence is surely more robust, for no more passes and at most one point of clean accuracy."
+        "many networks another defence is surely more robust. It needs no more passes, and loses at most one point of "
+        "clean accuracy."
     )
     return wrap(about) + "\n\n" + table(rows)
 
@@ -154,7 +155,7 @@ def _worth(made: Sequence[League], column: str) -> dict[str, str]:
         return {}
     places = _met(made, LAYERS[0], column)
     rivals = _rivals(places)
-    better = {"better": _share(rivals, places), "which": join(list(rivals))}
+    better = {"better": _share(rivals, places), "which": join(list(rivals)) if rivals else ""}
     return {"attacker": MEANS[column], "layer": layer, "gated layer": gated, **better}
 
 
