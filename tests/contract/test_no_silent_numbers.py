@@ -23,6 +23,7 @@ from antiadv.core.ledger import Ledger
 from antiadv.core.losses import ce
 from antiadv.core.oracle import NO_LABEL, Oracle
 from antiadv.core.threat import Access, Threat
+from antiadv.defences.stateful import Stateful
 from antiadv.evaluation.cell import Receipt
 from antiadv.evaluation.shard import attack_and_judge
 from tests.contract.test_attacks import CASES, Rounding, queries_of
@@ -134,6 +135,7 @@ def test_a_defence_passes_on_a_bad_gradient_of_its_base(name: str) -> None:
 def test_a_repeated_query_does_not_hide_a_bad_answer() -> None:
     base = small_net(classes=5)
     g, x, clients = defences.wrap("stateful", base), images(), torch.arange(4)
+    assert isinstance(g, Stateful)
     session = g.session()
     session.answer(clients, x, g(x))
     bad = g(x)

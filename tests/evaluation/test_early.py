@@ -58,6 +58,8 @@ def test_the_warning_asks_nothing_more() -> None:
 
 def test_targets_are_no_labels() -> None:
     toy = halfspace(math.inf, n=30)
+    with pytest.warns(Suspicious, match="narrow_range"):
+        antiadv.attack(toy.model, toy.x / 255, toy.y, "pgd:steps=1", Linf(0.01), targeted=True)
     antiadv.attack(toy.model, toy.x, 1 - toy.y, "pgd:steps=1", Linf(0.01), targeted=True)  # a warning is an error here
 
 

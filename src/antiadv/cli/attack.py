@@ -54,7 +54,6 @@ def command(
     from antiadv.data.pictures import to_bytes
     from antiadv.evaluation.cell import make_threat
     from antiadv.evaluation.resources import find_device
-    from antiadv.reporting.flags import narrow_range
 
     model = options.authorised(model, authorised)
     place = find_device(device)
@@ -65,8 +64,6 @@ def command(
         raise BadInput(f"the threat {limits} is targeted; name the class to reach with --target.")
     check_base(net)
     x, before = _fitted(net, read_image(image, size).to(place))
-    for flag in narrow_range(x):
-        typer.echo(f"Flag {flag}", err=True)
     y = _goal(before, label, target)
     how: dict[str, Any] = {"queries": limits.queries, "access": limits.access, "targeted": target is not None}
     how |= {"precision": precision, "compiled": options.compiled(compiled)}
