@@ -28,7 +28,8 @@ EXPLAINED = {
     ),
     "near_chance": Explanation(
         "the classifier is right on no more clean images than guessing among its classes would be, by an exact "
-        "one-sided test at 5 %, on 20 images or more. Every command that attacks checks this before, on its first images.",
+        "one-sided test at 5 %, on 20 images or more. Every command that attacks checks this before, on its first "
+        "images.",
         "The network does not get the input it was trained on: the labels, the range, the normalisation or the weights "
         "are wrong. Attacks on it say nothing about the network or a defence.",
         "Compare the clean accuracy with the published one. Check the order of the classes, that images are in [0, 1] "
