@@ -423,8 +423,6 @@ def test_a_report_on_images_that_are_one_pixel_high(capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize("name", ["a=b.npz", "a,b.npz"])
-def test_a_path_with_signs_of_a_spec_is_told_to_go_into_brackets(
-    name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_path_with_signs_of_a_spec_is_told_to_go_into_brackets(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*EVALUATE, "--data", f"arrays:{name}"]) == 2
     assert f"arrays:({name})" in capsys.readouterr().err
