@@ -406,3 +406,23 @@ def test_what_the_demo_says_to_run_runs(
     assert code == 0
     assert said is not None
     assert run(capsys, *shlex.split(said[1]))[0] == 0
+
+
+def test_a_report_on_images_that_are_one_pixel_high(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 255, (8, 1, 400, 3), dtype=np.uint8)
+    np.savez(tmp_path / "flat.npz", images=pixels, labels=np.arange(8))
+    data, store = f"arrays:{tmp_path}/flat.npz", tmp_path / "store"
+    words = ["evaluate", "--model", "tests.toys:make_small_net", "--attack", "square:steps=2", "--data", data]
+    words += ["--threat", "linf:0.01,queries=2", "--defence", "anti_adversary", "--keep-images", "--store", str(store)]
+    assert main(words) == 0
+    assert main(["report", "--store", str(store), "--out", str(tmp_path / "out"), "--data", data]) == 0
+    (sheet,) = (tmp_path / "out").rglob("*-0.png")
+    with Image.open(sheet) as picture:
+        assert picture.height == 1, "eight images side by side"
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize("name", ["a=b.npz", "a,b.npz"])
+def test_a_path_with_signs_of_a_spec_is_told_to_go_into_brackets(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*EVALUATE, "--data", f"arrays:{name}"]) == 2
+    assert f"arrays:({name})" in capsys.readouterr().err

@@ -76,7 +76,7 @@ def test_an_outcome_shows_itself_in_a_line_and_a_small_table() -> None:
     assert "83.3 %" in repr(outcome)
     first, *table = str(outcome).splitlines()
     assert first == repr(outcome)
-    assert [line.rsplit("  ", 1)[1].strip() for line in table] == ["1", "0", "5", "25, at most 30"]
+    assert [line.rsplit("  ", 1)[1].strip() for line in table] == ["1", "0", "5", "25, at most 30", "12"]
     assert outcome._repr_html_().count("<tr>") == 4
     with pytest.raises(BadInput, match="no samples"):
         _ = dataclasses.replace(outcome, records=[]).robust_accuracy

@@ -22,6 +22,7 @@ from antiadv.defences.anti_adversary import AntiAdversary
 from antiadv.evaluation import Resources, evaluate, make_cell
 from antiadv.evaluation import cell as cells
 from antiadv.evaluation.cell import Job, parse_samples
+from antiadv.evaluation.early import told
 from antiadv.evaluation.plan import plan
 from antiadv.evaluation.shard import run_shard
 from antiadv.reporting import report
@@ -189,8 +190,8 @@ def test_samples_that_name_nothing_are_refused(said: str) -> None:
         ({"threat": antiadv.Linf(0.1)}, BadInput, r"Threat.*found Ball"),
         ({"model": small_net()}, BadInput, r"model in text.*antiadv\.Resources"),
         ({"precision": "float8"}, BadSpec, "precision 'float8'.*float32, tf32"),
-        ({"looks": 0}, BadInput, "looks .*at least 1; found 0"),
-        ({"looks": 2.0, "defence": "small_noise"}, BadInput, "at least 1; found 2.0"),
+        ({"looks": 0}, BadInput, "looks .*found 0"),
+        ({"looks": 2.0, "defence": "small_noise"}, BadInput, "looks .*found 2.0"),
     ],
 )
 def test_a_cell_that_cannot_be_run_is_never_made(words: dict[str, Any], kind: type[Exception], message: str) -> None:
@@ -318,8 +319,10 @@ def test_access_is_part_of_the_threat_of_a_cell() -> None:
 def test_a_cell_has_the_records_of_attack_on_the_same_images() -> None:
     """The records of a cell are those of `attack` on the same images, ids and seed."""
     made, here = cell("pgd:steps=3", range(40), seed=5), resources()
-    found = run_shard(Job(made, tuple(made.samples)), here)
+    with told():  # the toy only guesses
+        found = run_shard(Job(made, tuple(made.samples)), here)
     x, y = here.data("cifar10").images(range(40)), here.data("cifar10").labels(range(40))
-    again = antiadv.attack(here.model(MODEL), x, y, "pgd:steps=3", made.threat.ball, seed=5)
+    with told():
+        again = antiadv.attack(here.model(MODEL), x, y, "pgd:steps=3", made.threat.ball, seed=5)
     assert found.records == again.records
     assert torch.equal(found.images, again.images)

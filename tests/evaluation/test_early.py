@@ -58,7 +58,11 @@ def test_the_warning_asks_nothing_more() -> None:
 
 def test_targets_are_no_labels() -> None:
     toy = halfspace(math.inf, n=30)
-    antiadv.attack(toy.model, toy.x, 1 - toy.y, "pgd:steps=1", Linf(0.01), targeted=True)  # a warning is an error here
+    with pytest.warns(Suspicious, match="narrow_range"):
+        antiadv.attack(toy.model, toy.x / 255, toy.y, "pgd:steps=1", Linf(0.01), targeted=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        antiadv.attack(toy.model, toy.x, 1 - toy.y, "pgd:steps=1", Linf(0.01), targeted=True)
 
 
 def test_evaluate_says_it_once_and_before_the_attack(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

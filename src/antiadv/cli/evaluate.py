@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from pathlib import Path
 from typing import Annotated, Any
@@ -37,6 +38,7 @@ def command(
     Stores a record for each sample. Run the same command again to resume.
     """
     from antiadv.evaluation import Resources, Store, evaluate, make_cell, parse_runner
+    from antiadv.evaluation.early import told
     from antiadv.reporting import report_of
     from antiadv.reporting.build import judge_sentence
     from antiadv.reporting.rows import bare_cell, rows
@@ -49,7 +51,8 @@ def command(
     cell = make_cell(**names, samples=samples, seed=seed, precision=precision, looks=looks, resources=resources)
     bare = bare_cell(cell)
     checked = dataclasses.replace(bare, samples=range(0))  # its row is shown, so its network is checked; nothing is run
-    with show.progress(quiet=json) as tell:
+    silent = told() if json else contextlib.nullcontext()  # JSON holds the flags
+    with silent, show.progress(quiet=json) as tell:
         how: dict[str, Any] = {"resources": resources, "keep_images": keep_images, "progress": tell}
         evaluate([checked, cell], facts, shard=shard, batch=batch, runner=runner, **how)
     made = report_of(rows(facts, dict.fromkeys([bare, cell])))

@@ -42,12 +42,14 @@ def guesses(good: int, n: int, classes: int) -> bool:
     return float(binomtest(good, n, 1 / max(2, classes), alternative="greater").pvalue) > CHANCE
 
 
-def early_signs(x: Tensor, base: Tensor, y: Tensor, classes: int) -> Iterator[Sign]:
-    """`base` are the labels that the bare network gives the clean images."""
-    high, n = float(x.max()) if x.numel() else 1.0, len(y)
+def early_signs(x: Tensor, base: Tensor, y: Tensor | None, classes: int) -> Iterator[Sign]:
+    """`base` are the labels that the bare network gives the clean images, y the true ones if they are known."""
+    high, n = float(x.max()) if x.numel() else 1.0, len(x)
     if high <= NARROW:
         text = f"no pixel of {n} images is above {high:.4g}, but images should cover [0, 1]: divided by 255 twice?"
         yield Sign("narrow_range", (("high", high), ("n", float(n))), text)
+    if y is None:
+        return
     good = int((base == y.to(base.device)).sum())
     if n >= FEW and guesses(good, n, classes):
         text = (
@@ -68,7 +70,7 @@ def told() -> Iterator[None]:
         _TOLD.reset(before)
 
 
-def warn_early(x: Tensor, base: Tensor, y: Tensor, classes: int) -> None:
+def warn_early(x: Tensor, base: Tensor, y: Tensor | None, classes: int) -> None:
     for sign in () if _TOLD.get() else early_signs(x, base, y, classes):
         warnings.warn(
             f"Flag {sign.name}: {sign.sentence}", Suspicious, stacklevel=1

@@ -95,8 +95,8 @@ def attack_and_judge(
         judged, ledger = batch.judged, Ledger(len(x), threat.queries)
         report = None if watch is None else lambda: watch(ledger)
         clean = batch.judged_clean(judge, classes)
-        if warn and not threat.targeted:
-            warn_early(x, clean.base, y, clean.scores.shape[2])
+        if warn:
+            warn_early(x, clean.base, None if threat.targeted else y, clean.scores.shape[2])
         goal = ~clean.majority(y) if threat.targeted else clean.majority(y)
         z, rejected = x.clone(), torch.zeros_like(goal)
         if goal.any():

@@ -28,14 +28,15 @@ EXPLAINED = {
     ),
     "near_chance": Explanation(
         "the classifier is right on no more clean images than guessing among its classes would be, by an exact "
-        "one-sided test at 5 %, on 20 images or more. `verdict` checks this before it attacks.",
+        "one-sided test at 5 %, on 20 images or more. Every command that attacks checks this before, on its first "
+        "images.",
         "The network does not get the input it was trained on: the labels, the range, the normalisation or the weights "
         "are wrong. Attacks on it say nothing about the network or a defence.",
         "Compare the clean accuracy with the published one. Check the order of the classes, that images are in [0, 1] "
         "and normalised inside the network, and that its weights were loaded.",
     ),
     "narrow_range": Explanation(
-        "no pixel of any image is above 2/255. `verdict` and `antiadv attack` check this before they attack. A report "
+        "no pixel of any image is above 2/255. Every command that attacks checks this before. A report "
         "cannot check it, because a store does not hold the images.",
         "Bytes were divided by 255 twice. For the network all images are black, and every radius is far too large.",
         "Divide bytes by 255 once.",
