@@ -54,6 +54,8 @@ There are also:
   [docs/design/engine.md](../docs/design/engine.md).
 - [other-libraries/](other-libraries): cells of attacks of other libraries under our judge. Shown in
   [docs/other-libraries.md](../docs/other-libraries.md).
+- [certify/](certify): certificates of a network that was trained with noise. Shown in
+  [docs/league.md](../docs/league.md).
 - [confidence.json](confidence.json): confidence and calibration of each network, without and with the layer. Shown in
   [docs/confidence.md](../docs/confidence.md).
 """

@@ -273,7 +273,7 @@ BAD_INPUT: dict[str, tuple[Callable[[], tuple[Any, Any, Any]], str]] = {
     "one image without a batch": (lambda: (TOY.model, X[0, 0, 0], Y), r"a batch.*\(4,\).*batch dimension"),
     "an array": (lambda: (TOY.model, X.numpy(), Y), "torch tensor.*ndarray.*as_tensor"),
     "training mode": (lambda: (Answer(0.0, 1.0).train(), X, Y), r"evaluation mode.*training mode.*\.eval\(\)"),
-    "a function": (lambda: (lambda x: x, X, Y), r"nn\.Module.*function.*Wrap"),
+    "a function": (lambda: (lambda x: x, X, Y), r"nn\.Module.*function.*antiadv\.wrap"),
     "one column": (lambda: (Answer(2.0), X, Y), r"one score per class.*single column.*torch\.cat"),
     "images without numbers": (lambda: (small_net(), X.to("meta"), Y), "must hold numbers.*meta"),
     "softmax": (lambda: (Answer(0.25, 0.75), X, Y), "logits.*probabilities.*Remove the softmax"),

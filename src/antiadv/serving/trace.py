@@ -13,8 +13,6 @@ Gate:  an exported graph has no branches. All samples take all steps, and `where
 
 from __future__ import annotations
 
-import copy
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -23,6 +21,7 @@ from antiadv.core.defence import Defence, Randomised
 from antiadv.core.errors import BadInput
 from antiadv.core.losses import signs
 from antiadv.core.spec import name_of
+from antiadv.core.torch_private import shallow_copy
 from antiadv.defences.anti_adversary import AntiAdversary
 from antiadv.defences.rounded_scores import RoundedScores
 
@@ -64,8 +63,8 @@ class _Bare(_Form):
         super().__init__()
         self.tells = not isinstance(net, Defence)
         if isinstance(net, Defence):
-            net, base = copy.copy(net), net.base
-            net._modules = {**net._modules, "base": _First(_form(base))}
+            base, net = net.base, shallow_copy(net)
+            net.base = _First(_form(base))
         self.net = net
 
     def forward(self, x: Tensor) -> Scores:
