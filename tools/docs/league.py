@@ -20,7 +20,7 @@ from tools.run_league import SAMPLES, plans
 
 NOTHING = "**Nothing is stored yet.** Run the command at the end of this page, then `make docs`."
 LAYERS = ("layer", "gated layer")
-RADII = 0.0, 0.1, 0.25, 0.5, 0.75
+RADII = 0.0, 0.1, 0.25, 0.5
 FRONT, SURELY, PERHAPS = "on the front", "surely dominated", "dominated, but within the error,"
 BEATEN = (
     "*Beaten*: a defence that needs no more passes, and loses at most one point of clean accuracy, is surely more "
