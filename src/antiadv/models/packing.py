@@ -21,7 +21,7 @@ from torch import Tensor
 from antiadv.core.errors import BadInput
 
 LOW, HIGH, SHAPE = ":low", ":high", ":shape"
-NETWORK = 500_000  # a network with fewer float16 values stays plain safetensors
+NETWORK = 100_000  # a network with fewer float16 values stays plain safetensors
 TENSOR = 10_000  # a tensor with fewer values stays plain: the header would cost what packing saves
 _MEMORY = 2**26  # bytes that decompressing a stream may use; streams written here need 9 MB
 
