@@ -207,7 +207,7 @@ def test_layers_are_given_back_as_they_were_even_after_an_error() -> None:
     layer.draw = torch.zeros_like
     g(grey(2))
     assert layer.draw is torch.zeros_like
-    with pytest.raises(RuntimeError):
+    with pytest.raises(BadInput):
         g(grey(2, 3, 5, 5))
     assert layer.draw is torch.zeros_like
 
