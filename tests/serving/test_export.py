@@ -389,7 +389,7 @@ def test_a_file_that_is_kept_because_of_rounding_says_so() -> None:
     assert found.far == 40
     assert found.rounding is not None
     assert 20 <= found.rounding <= 40
-    assert f" {found.rounding})" in str(found)
+    assert f"{found.rounding} by rounding" in str(found)
     assert found.json()["rounding"] == found.rounding
     assert compare(Altered(network("linear"), "same"), network("linear"), x).rounding is None
 
