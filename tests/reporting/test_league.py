@@ -382,7 +382,7 @@ def test_a_dear_entrant_is_postponed_so_that_the_others_reach_a_recommendation(
     assert [entrant.name for entrant in made.lines] == ["bare", "rounded_scores"]
     assert all(len(entrant.cells[SCORES][1]) == FEW for entrant in made.lines)
     assert made.choice is not None
-    assert any("hedge" in said and "19 of the 0.5 minutes" in said for said in made.notes)
+    assert any("hedge" in said and "20 of the 0.5 minutes" in said for said in made.notes)
     paced(monkeypatch, {**needs, "hedge": 1e-3})
     assert [entrant.name for entrant in league(MODEL, **how).lines] == ["bare", "hedge:steps=1", "rounded_scores"]
 
