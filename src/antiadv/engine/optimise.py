@@ -6,7 +6,7 @@
 
     channels last   the layout in which tensor cores and CPUs want weights
     folded          batch norms that follow a convolution (`rewrites/fold_norms.py`)
-    16 bits         on a GPU, for `half` and `mixed`: two more rewrites, and weights stored in 16 bits
+    16 bits         on a GPU, for `half` and `mixed`: three more rewrites, and weights stored in 16 bits
     head            for `half` and `mixed`: the end of the network in float32 (`half.py`)
     compiled        on request, for any number of images: takes half a minute, which pays on long runs
 
@@ -29,6 +29,7 @@ from antiadv.engine.half import Half, refine_head
 from antiadv.engine.meter import aside
 from antiadv.engine.precision import HALF_DTYPES
 from antiadv.engine.rewrites.fold_norms import fold_norms
+from antiadv.engine.rewrites.lines import draw_lines, has_kernel
 from antiadv.engine.rewrites.pair_columns import is_usual, pair_narrow
 from antiadv.engine.rewrites.strided import join_strides
 from antiadv.models.layers import Conv
@@ -93,7 +94,7 @@ def optimised(
         if deterministic:
             fold_norms(made, x)
         if precision in HALF_DTYPES and on_gpu:
-            short = shortened(made, HALF_DTYPES[precision])
+            short = shortened(made, HALF_DTYPES[precision], lines=not compiled and has_kernel())
             made = short if works(short) else made
         if precision in HALF_DTYPES:
             refine_head(made)
@@ -113,14 +114,18 @@ def gains(base: nn.Module, precision: str) -> bool:
     return "cpu" in kinds or ("cuda" in kinds and precision != "float32")
 
 
-def shortened(net: nn.Module, dtype: torch.dtype) -> nn.Module:
-    """A copy with 16-bit weights, and with convolutions that suit tensor cores."""
+def shortened(net: nn.Module, dtype: torch.dtype, lines: bool = False) -> nn.Module:
+    """A copy with 16-bit weights, and with convolutions that suit tensor cores. `lines` is for code that is not
+    compiled: a compiler joins norms with what comes after them.
+    """
     short = channels_last(net)
     pair_narrow(short)
     join_strides(short)
     for m in short.modules():
         if isinstance(m, nn.Conv2d) and is_usual(m) and type(m).forward in PLAIN_FORWARDS:
             m.to(dtype)
+    if lines:
+        draw_lines(short)
     return short
 
 

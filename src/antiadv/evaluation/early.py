@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from antiadv.core.errors import Suspicious
-from antiadv.core.interval import wilson
+from antiadv.core.interval import chance, wilson
 
 CHANCE = 0.05  # with a larger p, correct predictions may be chance
 FEW = 20  # fewer samples are not tested against chance
@@ -37,9 +37,7 @@ def guesses(good: int, n: int, classes: int) -> bool:
     >>> guesses(10, 64, 10), guesses(30, 64, 10)
     (True, False)
     """
-    from scipy.stats import binomtest
-
-    return float(binomtest(good, n, 1 / max(2, classes), alternative="greater").pvalue) > CHANCE
+    return chance(good, n, 1 / max(2, classes)) > CHANCE
 
 
 def early_signs(x: Tensor, base: Tensor, y: Tensor | None, classes: int) -> Iterator[Sign]:

@@ -18,7 +18,7 @@ from typing import Literal
 
 from antiadv.core.ball import Ball
 from antiadv.core.errors import BadInput
-from antiadv.core.interval import wilson
+from antiadv.core.interval import chance, wilson
 from antiadv.evaluation.cell import Record
 from antiadv.evaluation.early import FEW, guesses
 
@@ -140,15 +140,13 @@ def paired_by(first: Sequence[Record], second: Sequence[Record], good: Callable[
 
 def difference(before: Mapping[int, bool], after: Mapping[int, bool]) -> Difference:
     """Compare which samples are good before and after, on the samples that both name."""
-    from scipy.stats import binomtest
-
     both = before.keys() & after.keys()
     if not both:
         raise BadInput("the two cells have no sample in common, so they cannot be compared; evaluate the same samples.")
     gained = sum(after[i] and not before[i] for i in both)
     lost = sum(before[i] and not after[i] for i in both)
     kept = sum(before[i] and after[i] for i in both)
-    p = float(binomtest(gained, gained + lost).pvalue) if gained + lost else 1.0
+    p = min(1.0, 2 * chance(max(gained, lost), gained + lost, 0.5))  # McNemar's exact test
     low, high = newcombe(kept, gained, lost, len(both) - kept - gained - lost)
     return Difference((gained - lost) / len(both), low, high, gained, lost, p, len(both))
 

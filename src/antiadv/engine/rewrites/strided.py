@@ -12,6 +12,8 @@ Gain:   GPU libraries have slow code for the first kind, and for the gradient of
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -40,8 +42,27 @@ def is_stem(m: nn.Conv2d) -> bool:
 
 
 def _select_first(self: nn.Conv2d, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    selected = x[..., :: self.stride[0], :: self.stride[1]]
-    return F.conv2d(selected.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else selected, weight, bias)
+    if x.ndim != 4:
+        return torch_private.plain_conv(self, x, weight, bias)
+    return F.conv2d(_Selected.apply(x, *self.stride), weight, bias)  # type: ignore[no-untyped-call]
+
+
+class _Selected(torch.autograd.Function):
+    """Every so many rows and columns, channels last. torch's own gradient of a slice has another layout, and each sum
+    of two layouts is slow.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, down: int, across: int) -> Tensor:
+        ctx.shape, ctx.strides = x.shape, (down, across)
+        return x[..., ::down, ::across].contiguous(memory_format=torch.channels_last)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
+        (down, across), kind = ctx.strides, torch.channels_last
+        back = torch.empty(ctx.shape, dtype=g.dtype, device=g.device, memory_format=kind).zero_()
+        back[..., ::down, ::across] = g
+        return back, None, None
 
 
 def _in_cells(self: nn.Conv2d, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

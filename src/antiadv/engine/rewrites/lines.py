@@ -1,0 +1,95 @@
+"""Batch norms and biases on a GPU: one kernel forward and one backward.
+
+    norm    y = a·x + b    ∂x = a·∂y       a and b per channel (`fold_norms.line_of`)
+    bias    y = x + b      ∂x = ∂y
+
+When:   norms in evaluation mode, and biases of convolutions. Channels last in memory; other layouts are changed first.
+Gain:   torch reads one value at a time where it adds a bias, and in the gradient of a norm. There these kernels take a
+        third of the time (`lines_cuda.py`). Without Triton the rewrite is not made.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from antiadv.core import torch_private
+from antiadv.engine.rewrites.fold_norms import has_own, is_fixed, line_of
+from antiadv.engine.rewrites.pair_columns import is_usual
+
+Line = Callable[[Tensor, Tensor | None, Tensor | None], Tensor]  # (x, a, b) → a·x + b
+
+
+def draw_lines(net: nn.Module) -> None:
+    """Rewrite the norms and biases of this copy, after all other rewrites."""
+    for m in net.modules():
+        if isinstance(m, nn.BatchNorm2d) and is_plain_norm(m):
+            a, b = line_of(m)
+            m.register_buffer("slope", a.float(), persistent=False)
+            m.register_buffer("offset", b.float(), persistent=False)
+            m.forward = types.MethodType(_norm, m)  # type: ignore[method-assign]
+        elif isinstance(m, nn.Conv2d) and is_usual(m) and m.bias is not None:
+            torch_private.replace_conv(m, functools.partial(_conv, m._conv_forward))
+
+
+def is_plain_norm(m: nn.BatchNorm2d) -> bool:
+    """Whether torch computes this norm from fixed numbers, and nothing replaced it."""
+    return is_fixed(m) and has_own(m) and type(m).forward is nn.BatchNorm2d.forward and "forward" not in vars(m)
+
+
+def _norm(self: nn.BatchNorm2d, x: Tensor) -> Tensor:
+    return on_line(x, self.get_buffer("slope"), self.get_buffer("offset"))
+
+
+def _conv(before: Callable[..., Tensor], m: nn.Conv2d, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    if bias is None or x.ndim != 4:
+        return before(x, weight, bias)
+    return on_line(before(x, weight, None), None, bias)
+
+
+def on_line(x: Tensor, a: Tensor | None, b: Tensor | None) -> Tensor:
+    """a·x + b per channel for x [N, C, H, W], in the type of x. Without a it is 1, without b it is 0."""
+    y: Tensor = _OnLine.apply(x, a, b)  # type: ignore[no-untyped-call]
+    return y
+
+
+class _OnLine(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, a: Tensor | None, b: Tensor | None) -> Tensor:
+        ctx.save_for_backward(a)
+        kernel = _kernel() if x.is_cuda else None
+        return (plain if kernel is None else kernel)(x, a, b)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
+        (a,) = ctx.saved_tensors
+        return g if a is None else on_line(g, a, None), None, None  # may itself be differentiated
+
+
+def plain(x: Tensor, a: Tensor | None, b: Tensor | None) -> Tensor:
+    """The same with operations of torch, in float32 at least."""
+    y = x.to(torch.promote_types(x.dtype, torch.float32))
+    y = y if a is None else y * a.view(-1, 1, 1)
+    return (y if b is None else y + b.view(-1, 1, 1)).to(x.dtype)
+
+
+@functools.cache
+def _kernel() -> Line | None:
+    """The CUDA kernel, or None if this machine cannot compile it."""
+    try:
+        from antiadv.engine.rewrites import lines_cuda  # here, because PyTorch for CPUs has no Triton
+
+        x = torch.ones(1, 8, 1, 1, device="cuda")
+        lines_cuda.on_line(x, x[0, :, 0, 0], None)
+    except Exception:  # a compiler may raise anything; the code above needs none
+        return None
+    return lines_cuda.on_line
+
+
+def has_kernel() -> bool:
+    return _kernel() is not None
