@@ -56,7 +56,7 @@ def test_a_norm_in_training_and_classes_of_their_own_are_left_alone() -> None:
             return x
 
     folded = norm(4)
-    folded.forward = lambda x: x  # type: ignore[method-assign]
+    folded.forward = nn.Identity().forward  # type: ignore[method-assign]
     others = [nn.BatchNorm2d(4).train(), nn.BatchNorm2d(4, track_running_stats=False).eval(), Own(4).eval(), folded]
     assert not any(map(is_plain_norm, others))
     assert is_plain_norm(norm(4))
