@@ -212,6 +212,27 @@ def test_on_a_robust_network_it_raises_none_and_breaks_what_apgd_breaks() -> Non
     assert int(outcome.fooled.sum()) >= int(antiadv.attack(net, x, y, "apgd:steps=30", BALL).fooled.sum())
 
 
+class Lame(MinimumMargin):
+    """It goes a tenth of the way."""
+
+    def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
+        return x + 0.1 * (super().__call__(oracle, x, y, ball, draws) - x)
+
+
+def test_a_sample_out_of_reach_gets_the_second_attack_before_an_alarm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The blind probe comes further than the first attack, and the second attack further than the probe."""
+    (net, x, y), ball = trades(), Linf(1 / 255)
+    right = net(x).argmax(1) == y
+    monkeypatch.setattr(fast, "MM", Lame(**vars(fast.MM)))
+    second = antiadv.attack(net, x[right], y[right], fast.Fast(), ball, precision="float32")
+    assert max(r.queries for r in second.records) <= Fast().most_queries
+    assert max(r.queries for r in second.records) > 78, "the second attack ran"
+
+    monkeypatch.setattr(fast, "PMA", ProbabilityMargin(steps=1))  # now the probe comes further than both
+    records = antiadv.attack(net, x[right], y[right], fast.Fast(probe=200), ball, precision="float32", queries=600).records
+    assert any(r.queries > Fast(probe=200).most_queries for r in records)
+
+
 def test_a_randomised_defence_is_averaged() -> None:
     toy = halfspace(math.inf, n=2)
     noise = wrap("small_noise:std=0.01", toy.model)
