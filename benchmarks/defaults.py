@@ -13,9 +13,9 @@
     first      ours, with an empty cache of compiled code
     second     ours again, in another process that finds what the first left
 
-Each run is a process of its own. Its time includes the interpreter, imports, the network, the images, compiling, the
-attack, and one judgement of its images in float32. Runs that are stored are not run again, so a long job may be made in
-several calls. pyautoattack must be importable: it may lie in a folder on PYTHONPATH.
+Each run is a process of its own, and names its revision. Its time includes the interpreter, imports, the network, the
+images, compiling, the attack, and one judgement of its images in float32. Runs that are stored are not run again, so a
+long job may be made in several calls. pyautoattack must be importable: it may lie in a folder on PYTHONPATH.
 
 The network is the PreActResNet-18 of the speed benchmark if its weights are there, else wrn16-4:trades; on a CPU
 compact:trades.
@@ -120,7 +120,7 @@ def timed(job: Job, run: str, what: Facts, cache: Path) -> Facts:
         done = subprocess.run(words, stdout=subprocess.PIPE, env={**os.environ, **folders}, cwd=ROOT, check=True)
         seconds = time.perf_counter() - start
     found: Facts = json.loads(done.stdout.splitlines()[-1])
-    return {**found, "seconds": round(seconds, 2), "others": others.share}
+    return {**found, "seconds": round(seconds, 2), "others": others.share, "revision": revision()}
 
 
 # ---------------------------------------------------------------- a job
