@@ -113,7 +113,11 @@ def run_here(job: Job, run: str, what: Facts) -> Facts:
 
 def timed(job: Job, run: str, what: Facts, cache: Path) -> Facts:
     """Make one run in a fresh process, and measure the time from its start to its end."""
-    folders = {"TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"), "XDG_CACHE_HOME": str(cache)}
+    folders = {
+        "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"),
+        "TRITON_CACHE_DIR": str(cache / "triton"),
+        "XDG_CACHE_HOME": str(cache),
+    }
     words = [sys.executable, "-W", "ignore", "-m", "benchmarks.defaults", "--one", json.dumps([job.name, run, what])]
     with OtherPrograms() as others:
         start = time.perf_counter()
