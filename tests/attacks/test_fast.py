@@ -224,12 +224,14 @@ def test_a_sample_out_of_reach_gets_the_second_attack_before_an_alarm(monkeypatc
     (net, x, y), ball = trades(), Linf(1 / 255)
     right = net(x).argmax(1) == y
     monkeypatch.setattr(fast, "MM", Lame(**vars(fast.MM)))
-    second = antiadv.attack(net, x[right], y[right], fast.Fast(), ball, precision="float32")
+    second = antiadv.attack(net, x[right], y[right], Fast(), ball, precision="float32")
     assert max(r.queries for r in second.records) <= Fast().most_queries
     assert max(r.queries for r in second.records) > 78, "the second attack ran"
 
     monkeypatch.setattr(fast, "PMA", ProbabilityMargin(steps=1))  # now the probe comes further than both
-    records = antiadv.attack(net, x[right], y[right], fast.Fast(probe=200), ball, precision="float32", queries=600).records
+    records = antiadv.attack(
+        net, x[right], y[right], fast.Fast(probe=200), ball, precision="float32", queries=600
+    ).records
     assert any(r.queries > Fast(probe=200).most_queries for r in records)
 
 

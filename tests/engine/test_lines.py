@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from antiadv import models
-from antiadv.engine.optimise import channels_last, shortened
+from antiadv.engine.optimise import channels_last, optimised, shortened
 from antiadv.engine.rewrites import lines
 from antiadv.engine.rewrites.lines import draw_lines, is_plain_norm, on_line, plain
 
@@ -27,7 +27,7 @@ def norm(channels: int, **options: bool) -> nn.BatchNorm2d:
 
 def drawn(net: nn.Module) -> nn.Module:
     twin = copy.deepcopy(net).requires_grad_(False)
-    draw_lines(twin)
+    draw_lines(twin, biases=True)
     return twin
 
 
@@ -76,6 +76,15 @@ def test_networks_of_the_zoo_answer_the_same(name: str) -> None:
     (g,), (h,) = (torch.autograd.grad(m(x).square().sum(), x) for m in (net, drew))
     torch.testing.assert_close(drew(x), net(x), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(h, g, rtol=1e-3, atol=1e-4 * float(g.abs().max()))
+
+
+def test_mixed_precision_on_a_cpu_draws_norms_and_leaves_biases_to_convolutions() -> None:
+    net, x = models.load("compact:trades"), torch.rand(1, 3, 32, 32)
+    made = optimised(net, "mixed", compiled=False, works=lambda m: True, x=x)
+    assert any("slope" in dict(m.named_buffers(recurse=False)) for m in made.modules())
+    assert not any("_conv_forward" in vars(m) for m in made.modules())
+    compiled = optimised(net, "mixed", compiled=True, works=lambda m: True, x=x)
+    assert not any("slope" in dict(m.named_buffers(recurse=False)) for m in compiled.modules())
 
 
 def test_layouts_of_gradients_are_those_of_images() -> None:

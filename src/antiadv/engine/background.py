@@ -38,9 +38,9 @@ from antiadv.engine.optimise import compilable
 
 NOTES = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "antiadv" / "compiled"
 
-# From so many queries on, the compiled network pays. On an H200 a gradient of wrn16-4:trades for 224 images takes 1.71 ms
-# as it is and 1.35 ms compiled, and reading the cache takes 5 s. So AutoAttack on 512 images, at most 4.1 million
-# queries, would lose by it.
+# From so many queries on, the compiled network pays. On an H200 a gradient of wrn16-4:trades for 224 images takes
+# 1.71 ms as it is and 1.35 ms compiled, and reading the cache takes 5 s. So AutoAttack on 512 images, at most 4.1
+# million queries, would lose by it.
 QUERIES_THAT_PAY = 12_000_000
 
 COMMAND = "from antiadv.engine.background import serve; serve()"

@@ -6,7 +6,7 @@
 
     channels last   the layout in which tensor cores and CPUs want weights
     folded          batch norms that follow a convolution (`rewrites/fold_norms.py`)
-    16 bits         on a GPU, for `half` and `mixed`: three more rewrites, and weights stored in 16 bits
+    16 bits         for `half` and `mixed`: norms as lines; on a GPU two more rewrites, and weights stored in 16 bits
     head            for `half` and `mixed`: the end of the network in float32 (`half.py`)
     compiled        on request, for any number of images: takes half a minute, which pays on long runs
 
@@ -93,10 +93,9 @@ def optimised(
     if made is not base:
         if deterministic:
             fold_norms(made, x)
-        if precision in HALF_DTYPES and on_gpu:
-            short = shortened(made, HALF_DTYPES[precision], lines=not compiled and has_kernel())
-            made = short if works(short) else made
         if precision in HALF_DTYPES:
+            short = shortened(made, HALF_DTYPES[precision] if on_gpu else None, lines=not compiled)
+            made = short if works(short) else made
             refine_head(made)
     if compiled and deterministic:
         made = _Compiled(made, frozen=not on_gpu, last=made is not base)
@@ -114,18 +113,20 @@ def gains(base: nn.Module, precision: str) -> bool:
     return "cpu" in kinds or ("cuda" in kinds and precision != "float32")
 
 
-def shortened(net: nn.Module, dtype: torch.dtype, lines: bool = False) -> nn.Module:
-    """A copy with 16-bit weights, and with convolutions that suit tensor cores. `lines` is for code that is not
-    compiled: a compiler joins norms with what comes after them.
+def shortened(net: nn.Module, dtype: torch.dtype | None, lines: bool = False) -> nn.Module:
+    """A copy for passes in 16 bits. With `dtype` its weights are stored so, and convolutions suit tensor cores.
+
+    `lines` is for code that is not compiled: a compiler joins a norm with what comes after it.
     """
     short = channels_last(net)
-    pair_narrow(short)
-    join_strides(short)
-    for m in short.modules():
-        if isinstance(m, nn.Conv2d) and is_usual(m) and type(m).forward in PLAIN_FORWARDS:
-            m.to(dtype)
+    if dtype is not None:
+        pair_narrow(short)
+        join_strides(short)
+        for m in short.modules():
+            if isinstance(m, nn.Conv2d) and is_usual(m) and type(m).forward in PLAIN_FORWARDS:
+                m.to(dtype)
     if lines:
-        draw_lines(short)
+        draw_lines(short, biases=dtype is not None and has_kernel())
     return short
 
 

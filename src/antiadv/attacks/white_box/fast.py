@@ -14,9 +14,10 @@ margin at x. On 1,000 images of `compact:pretraining` nothing that is stored bre
 
 (2) A few blind proposals must not find more than gradients do; where they do, the gradients are masked. If the sample
 was left alone at (1), probability_margin runs first: of 4,096 images of `wrn16-4:trades` one stood so far out of reach
-that the probe came as far as the first target. On a randomised classifier one draw decides nothing, so no alarm is waited for. Every sample gets AutoAttack's version for
-such classifiers, `rand`: APGD with both losses, averaged over 20 draws. It runs through `eot`, so that the mean over
-the draws, and not one of them, decides between the two which samples go on.
+that the probe came as far as the first target. On a randomised classifier one draw decides nothing, so no alarm is
+waited for. Every sample gets AutoAttack's version for such classifiers, `rand`: APGD with both losses, averaged over
+20 draws. It runs through `eot`, so that the mean over the draws, and not one of them, decides between the two which
+samples go on.
 
 (3) A classifier that changes its answer between two close images, such as the layer, does not follow its gradient. On
 1,000 images each of seven robust networks the ratio lies within 0.14 of 1 (docs/fast.md), on 100 images of a standard

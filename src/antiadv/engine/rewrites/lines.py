@@ -1,11 +1,12 @@
-"""Batch norms and biases on a GPU: one kernel forward and one backward.
+"""Batch norms and biases in 16 bits: one kernel forward and one backward.
 
     norm    y = a·x + b    ∂x = a·∂y       a and b per channel (`fold_norms.line_of`)
     bias    y = x + b      ∂x = ∂y
 
-When:   norms in evaluation mode, and biases of convolutions. Channels last in memory; other layouts are changed first.
-Gain:   torch reads one value at a time where it adds a bias, and in the gradient of a norm. There these kernels take a
-        third of the time (`lines_cuda.py`). Without Triton the rewrite is not made.
+When:   norms in evaluation mode; on a GPU with Triton also the biases of convolutions. Channels last in memory.
+Gain:   torch reads one value at a time in the gradient of a norm, and on a GPU where it adds a bias. On an H200 the
+        kernel of `lines_cuda.py` takes a third of the time. Elsewhere the gradient of a norm is a norm itself, whose
+        forward pass is fast.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from antiadv.core import torch_private
 from antiadv.engine.rewrites.fold_norms import has_own, is_fixed, line_of
@@ -25,15 +27,15 @@ from antiadv.engine.rewrites.pair_columns import is_usual
 Line = Callable[[Tensor, Tensor | None, Tensor | None], Tensor]  # (x, a, b) → a·x + b
 
 
-def draw_lines(net: nn.Module) -> None:
-    """Rewrite the norms and biases of this copy, after all other rewrites."""
+def draw_lines(net: nn.Module, biases: bool) -> None:
+    """Rewrite the norms of this copy, and the biases if asked to, after all other rewrites."""
     for m in net.modules():
         if isinstance(m, nn.BatchNorm2d) and is_plain_norm(m):
             a, b = line_of(m)
             m.register_buffer("slope", a.float(), persistent=False)
             m.register_buffer("offset", b.float(), persistent=False)
             m.forward = types.MethodType(_norm, m)  # type: ignore[method-assign]
-        elif isinstance(m, nn.Conv2d) and is_usual(m) and m.bias is not None:
+        elif biases and isinstance(m, nn.Conv2d) and is_usual(m) and m.bias is not None:
             torch_private.replace_conv(m, functools.partial(_conv, m._conv_forward))
 
 
@@ -72,10 +74,11 @@ class _OnLine(torch.autograd.Function):
 
 
 def plain(x: Tensor, a: Tensor | None, b: Tensor | None) -> Tensor:
-    """The same with operations of torch, in float32 at least."""
-    y = x.to(torch.promote_types(x.dtype, torch.float32))
-    y = y if a is None else y * a.view(-1, 1, 1)
-    return (y if b is None else y + b.view(-1, 1, 1)).to(x.dtype)
+    """The same with torch's own norm, whose forward pass is fast everywhere."""
+    kind = torch.promote_types(x.dtype, torch.float32)
+    zero, one = x.new_zeros(x.shape[1], dtype=kind), x.new_ones(x.shape[1], dtype=kind)
+    a, b = (None if t is None else t.to(kind) for t in (a, b))
+    return F.batch_norm(x, zero, one, a, b, training=False, eps=0.0)
 
 
 @functools.cache
