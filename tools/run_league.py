@@ -9,6 +9,8 @@
 
 Clean traffic is measured by one process while the others wait, so that nothing disturbs the times. Precision is chosen
 by the rule of `--precision auto`. Cells that are complete in `--beside`, the store of docs/gate.md, are not run again.
+A cell of an earlier edition of its attack counts as complete, unless its gain is not undone yet: it is run again in the
+present edition.
 The budget is that of these cells. A standard network has a radius of 0.031, a robust one of 8/255. The script needs
 none of the packages of the command line.
 """
@@ -40,15 +42,18 @@ from antiadv.paper.networks import Network, Source
 from antiadv.paper.settings import EPS, EPS_BLACK_BOX
 from antiadv.paper.table_layout import CellRequest
 from antiadv.reporting.league_entrants import ADAPTIVE, GRADIENTS, LABELS, SCORES, Kind, entrants
-from antiadv.reporting.league_stored import ATTACKS, NES, TRAFFIC, read_traffic
+from antiadv.reporting.league_stored import ATTACKS, NES, TRAFFIC, leagues, read_traffic
+from antiadv.reporting.league_table import KEEPS
 from antiadv.reporting.league_traffic import measure
 from benchmarks.files import put
 from tools.pace import cost
 from tools.run_gate import three_networks
-from tools.run_paper import parser, run_all
+from tools.run_paper import RATES, parser, run_all
 
 LIMITED = (SCORES, LABELS, NES)
-ORDER = ((SCORES, ADAPTIVE), (LABELS,), (GRADIENTS,), (NES,))
+TURNS = {SCORES: 0, ADAPTIVE: 0, LABELS: 1, GRADIENTS: 3, NES: 6}  # of each column
+AGAIN, SLOW_FIRST, SLOW = 2, 4, 5  # turns of gains that are not undone yet, and of the slowest entrant
+SLOWEST = "hedge"  # a query costs 41 passes
 FEATURES = "robust features"  # takes part where its file is there
 FIRST = (  # entrants whose cells are run before those of the others
     *("bare", "layer", "gated layer", "mirrored scores", "small noise", "score noise", "scaled scores"),
@@ -93,21 +98,55 @@ def plans(source: Source | None = None) -> list[Plan]:
 
 
 def requests(
-    some: Sequence[Plan], samples: int = SAMPLES, queries: int = QUERIES, wanted: Collection[str] = tuple(ATTACKS)
+    some: Sequence[Plan],
+    samples: int = SAMPLES,
+    queries: int = QUERIES,
+    wanted: Collection[str] = tuple(ATTACKS),
+    again: Collection[tuple[str, str]] = (),
 ) -> list[CellRequest]:
-    """Each cell once: the first entrants before the others, and within them the wanted columns in their order."""
-    asks = []
-    for group in ORDER:
-        for first in (True, False):
-            for plan in some:
-                for name, text in plan.entrants.items():
-                    if (name in FIRST) == first:
-                        asks += [
-                            CellRequest(plan.network, text, ATTACKS[c], plan.threat(c, queries), samples)
-                            for c in group
-                            if c in wanted
-                        ]
-    return asks
+    """Each cell once, by `_turn`; within a turn the first entrants before the others.
+
+    `again` holds networks and defences whose adaptive cells are run again, in a turn of their own (`not_undone`).
+    """
+    asks = [
+        (
+            (_turn(plan, name, text, c, again), name not in FIRST),
+            CellRequest(plan.network, text, ATTACKS[c], plan.threat(c, queries), samples),
+        )
+        for plan in some
+        for name, text in plan.entrants.items()
+        for c in (SCORES, ADAPTIVE, LABELS, GRADIENTS, NES)
+        if c in wanted
+    ]
+    return [ask for _, ask in sorted(asks, key=lambda pair: pair[0])]
+
+
+def _turn(plan: Plan, name: str, text: str, column: str, again: Collection[tuple[str, str]]) -> int:
+    if column == ADAPTIVE and (plan.network.name, text) in again:
+        return AGAIN
+    if name == SLOWEST and column != NES:
+        return SLOW_FIRST if plan.network.model.startswith("compact") else SLOW
+    return TURNS[column]
+
+
+def not_undone(store: Store) -> set[tuple[str, str]]:
+    """Networks and defences with a settled gain under an earlier edition of the adaptive attack."""
+    return {
+        (made.network, line.spec)
+        for made in leagues(store)
+        for line in made.lines
+        if ADAPTIVE in line.cells and line.cells[ADAPTIVE][0].earlier and made.label(line) == KEEPS
+    }
+
+
+def of_earlier_editions(store: Store) -> dict[str, set[int]]:
+    """The samples that cells of earlier editions have, by the key of the present one in float32."""
+    old: dict[str, set[int]] = {}
+    for cell in store.cells():
+        if cell.earlier:
+            key = dataclasses.replace(cell, earlier="", precision=PRECISIONS[0]).key
+            old[key] = old.get(key, set()) | store.done(cell)
+    return old
 
 
 def write_features(some: Sequence[Plan], resources: Resources, directory: str | None, images: int) -> None:
@@ -209,19 +248,37 @@ def main() -> int:
         print(error, file=sys.stderr)
         return 2
     out = {(p.network, p.entrants[e]) for p in some for e in refused.get(p.network.name, ()) if e in p.entrants}
-    asks = [ask for ask in requests(some, a.samples, a.queries, a.columns) if (ask.network, ask.defence) not in out]
+    again = not_undone(store)
+    asks = requests(some, a.samples, a.queries, a.columns, again)
+    asks = [ask for ask in asks if (ask.network, ask.defence) not in out]
     asks = [ask for ask in asks if all(word in str(ask) for word in a.only)]
-    todo = []
+    todo = cells_of(asks, again, store, resources, a)
+    if a.list:
+        for ask, cell in todo:
+            seconds = cost(ask) * (1 - len(store.done(cell)) / ask.samples) / RATES["cuda"]
+            print(f"{len(store.done(cell)):5d}/{ask.samples} {seconds:6.0f} s {cell.precision:8} {ask}")
+        return 0
+    return run_all(todo, store, resources, end, a)
+
+
+def cells_of(
+    asks: Sequence[CellRequest],
+    again: Collection[tuple[str, str]],
+    store: Store,
+    resources: Resources,
+    a: argparse.Namespace,
+) -> list[tuple[CellRequest, Cell]]:
+    """The cells of these requests. Left out are those that cannot be run here, and those that need not be."""
+    todo, old = [], of_earlier_editions(store)
     for ask in asks:
         cells, missing = resolve([ask], a.precision, resources)
         for m in missing:
             print(f"missing: {ask}: {m.why}", flush=True)
-        todo += [(ask, as_stored(cell, store)) for cell in cells if not complete(cell, Store(a.beside))]
-    if a.list:
-        for ask, cell in todo:
-            print(f"{len(store.done(cell)):5d}/{ask.samples} {cost(ask):9.0f} {cell.precision:8} {ask}")
-        return 0
-    return run_all(todo, store, resources, end, a)
+        for cell in cells:
+            shown = set(cell.samples) <= old.get(dataclasses.replace(cell, precision=PRECISIONS[0]).key, set())
+            if not complete(cell, Store(a.beside)) and not (shown and (ask.network.name, ask.defence) not in again):
+                todo.append((ask, as_stored(cell, store)))
+    return todo
 
 
 def complete(cell: Cell, store: Store) -> bool:

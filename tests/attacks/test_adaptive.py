@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from typing import ClassVar
 
 import pytest
 import torch
@@ -13,10 +14,13 @@ import antiadv
 from antiadv import L2, Linf
 from antiadv.attacks import parse
 from antiadv.attacks.adaptive.adaptive import Adaptive
-from antiadv.attacks.adaptive.eot import EOT, Averaged
+from antiadv.attacks.adaptive.eot import Averaged
+from antiadv.attacks.adaptive.many_draws import ManyDraws
+from antiadv.attacks.adaptive.straight_through import Straight
 from antiadv.attacks.cascade import Cascade
 from antiadv.core.attack import Attack
-from antiadv.core.defence import TRANSFERS, Defence
+from antiadv.core.ball import Ball
+from antiadv.core.defence import FURTHER, TRANSFERS, Defence
 from antiadv.core.draws import Draws
 from antiadv.core.ledger import Ledger
 from antiadv.core.losses import ce, margin
@@ -118,7 +122,7 @@ def test_adaptive_is_made_of_what_the_defence_names_then_square_and_rays() -> No
     assert names(Adaptive().against(net, BALL)) == [*TRANSFERS]
     layer = wrap("anti_adversary", net)
     assert isinstance(layer, Defence)
-    own = [*TRANSFERS, "bpda:attack=apgd", "pseudo_label"]
+    own = [*TRANSFERS, "bpda:attack=apgd", "straight_through:attack=(probability_margin:steps=20)", "pseudo_label"]
     assert list(layer.adaptive) == own
     assert names(Adaptive(steps=9).against(layer, BALL)) == [*own, "square:steps=9", "rays:steps=9"]
     assert names(Adaptive(steps=9).against(layer, L2(0.5))) == [*own, "square:steps=9"]  # rays knows Linf alone
@@ -126,9 +130,106 @@ def test_adaptive_is_made_of_what_the_defence_names_then_square_and_rays() -> No
 
 def test_adaptive_asks_a_randomised_defence_through_eot() -> None:
     noise = Adaptive(steps=9, samples=5).against(wrap("small_noise", small_net()), BALL)
-    assert isinstance(noise, EOT)
+    assert isinstance(noise, ManyDraws)
     assert noise.samples == 5
-    assert names(noise.attack) == [*TRANSFERS, "apgd", "apgd:loss=dlr", "square:steps=9", "rays:steps=9"]
+    own = [*TRANSFERS, FURTHER, "go_on", "apgd", "apgd:loss=dlr"]
+    assert names(noise) == [*own, "square:steps=9", "rays:steps=9"]
+
+
+def test_go_on_moves_an_image_far_beyond_the_edge() -> None:
+    net, x, y = trades()
+    right = net(x).argmax(1) == y
+    x, y = x[right], y[right]
+    margins, queries = [], []
+    for attack in ("minimum_margin:targets=1", "go_on:attack=(minimum_margin:targets=1)"):
+        oracle = Oracle(net, Threat(BALL, Access.GRADIENTS), ledger := Ledger(len(x)))
+        z = parse(attack)(oracle, x, y, BALL, Draws.of(0, torch.arange(len(x))))
+        margins.append(margin(net(z), y))
+        queries.append(ledger.queries)
+    (stopped, beyond), (few, all_of_them) = margins, queries
+    fell = stopped < 0
+    assert fell.any()
+    torch.testing.assert_close(beyond[~fell], stopped[~fell])
+    assert (beyond[fell] < stopped[fell]).all()
+    assert (all_of_them == 22).all()
+    assert (few[fell] < 22).all()
+
+
+def test_straight_through_follows_the_base_where_it_sees_the_image() -> None:
+    """The base has its slope between the grey levels only, so at z itself there is nothing to follow."""
+    levels = 2**2 - 1
+
+    class Picky(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            v = torch.where((x * levels - (x * levels).round()).abs() < 0.05, x, x.detach()).flatten(1).mean(1)
+            return torch.stack([4 * v, -4 * v], 1)
+
+    x, y = torch.full((2, 3, 4, 4), 0.3), torch.zeros(2, dtype=torch.int64)
+    g = wrap("bit_depth:bits=2", Picky().eval())
+    assert isinstance(g, Defence)
+    oracle = Oracle(g, Threat(BALL, Access.INTERNALS), Ledger(2))
+    at_z = oracle.on_own_model(g.base).gradient(x, margin, y)[1]
+    seen = oracle.on_own_model(Straight(g.base, g.shown)).gradient(x, margin, y)[1]
+    assert (at_z == 0).all()
+    assert (seen != 0).all()
+    torch.testing.assert_close(Straight(g.base, g.shown)(x), g(x))
+
+
+def test_straight_through_is_bpda_for_a_defence_that_names_no_images() -> None:
+    toy, found = halfspace(math.inf), []
+    for attack in ("bpda:attack=(pgd:steps=3)", "straight_through:attack=(pgd:steps=3)"):
+        oracle = Oracle(wrap("anti_adversary", toy.model), Threat(Linf(0.09), Access.INTERNALS), Ledger(6))
+        found.append(parse(attack)(oracle, toy.x, toy.y, Linf(0.09), Draws.of(0, torch.arange(6))))
+    assert torch.equal(*found)
+
+
+class Coin(SmallNoise):
+    """A classifier whose answer at any moved image is right in this share of the draws; at x it is always right."""
+
+    def __init__(self, base: nn.Module, x: Tensor, right: float) -> None:
+        super().__init__(base, 0.1)
+        self.x, self.right = x, right
+
+    def answer(self, x: Tensor, draws: Draws) -> Tensor:
+        still = (x.flatten(1)[:, None] == self.x.flatten(1)[None]).all(2).any(1)
+        on = still | (draws.uniform(1).squeeze(1) < self.right).to(x.device)
+        return 9.0 * torch.stack([on, ~on], 1).to(x)
+
+
+def moved(shift: float) -> type:
+    """An attack that moves every image by this much."""
+
+    class Moved:
+        access, norms, minimal, edition = Access.LABELS, frozenset({math.inf}), False, 1
+        ran: ClassVar[list[int]] = []
+
+        def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
+            self.ran.append(len(x))
+            return x + shift
+
+    return Moved
+
+
+@pytest.mark.parametrize(("right", "broken"), [(0.05, True), (0.45, False)])
+def test_many_draws_go_on_where_an_image_fools_hardly_more_than_half_of_them(right: float, broken: bool) -> None:
+    x, y, ball = torch.full((8, 1, 2, 2), 0.5), torch.zeros(8, dtype=torch.int64), Linf(0.1)
+    first, second, outside = moved(0.05)(), moved(0.07)(), moved(0.5)()
+    ledger = Ledger(8)
+    oracle = Oracle(Coin(halfspace(math.inf).model, x, right), Threat(ball, Access.LABELS), ledger)
+    z = ManyDraws((first, second, outside))(oracle, x, y, ball, Draws.of(0, torch.arange(8)))
+    assert first.ran == [8]
+    assert (not second.ran) == broken
+    assert ((z - x).abs() <= 0.1).all(), "an image outside the ball is no result"
+    tested = 1 if broken else 2
+    assert set(ledger.queries.tolist()) <= {20 * n for n in range(1, tested + 1)}
+
+
+def test_many_draws_keep_the_first_image_where_the_budget_ends() -> None:
+    x, y, ball = torch.full((2, 1, 2, 2), 0.5), torch.zeros(2, dtype=torch.int64), Linf(0.1)
+    oracle = Oracle(Coin(halfspace(math.inf).model, x, 0.5), Threat(ball, Access.LABELS, 30), ledger := Ledger(2, 30))
+    z = ManyDraws((moved(0.05)(), moved(0.07)()))(oracle, x, y, ball, Draws.of(0, torch.arange(2)))
+    assert ledger.queries.tolist() == [20, 20]
+    assert torch.equal(z, x + 0.05)
 
 
 def names(attack: Attack) -> list[str]:

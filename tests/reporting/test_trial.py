@@ -90,7 +90,10 @@ class Twice(Spy):
     adaptive = ("transfer:attack=fast", "bpda:attack=fab", "rays:steps=7")
 
 
-LAYERED = "cascade:stages=(transfer:attack=fast)+(bpda:attack=(apgd:steps=20))+(pseudo_label:steps=20)"
+LAYERED = (
+    "cascade:stages=(transfer:attack=fast)+(bpda:attack=(apgd:steps=20))"
+    "+(straight_through:attack=(probability_margin:steps=20))+(pseudo_label:steps=20)"
+)
 
 
 def test_the_battery_climbs_the_levels_of_access() -> None:
@@ -111,7 +114,8 @@ def test_the_battery_runs_what_a_defence_names_in_its_norm_and_shortens_it() -> 
 
 def test_the_battery_averages_dice_out() -> None:
     noise = SmallNoise(small_net())
-    named, steps = battery(antiadv.L2(0.5), noise)[-1][0], "(apgd:steps=20)+(apgd:loss=dlr,steps=20)"
+    named = battery(antiadv.L2(0.5), noise)[-1][0]
+    steps = "(transfer:attack=go_on)+go_on+(apgd:steps=20)+(apgd:loss=dlr,steps=20)"
     assert named == f"eot:attack=(cascade:stages=(transfer:attack=fast)+{steps}),samples=10"
     noise.adaptive = ("pgd:steps=3",)  # type: ignore[misc]
     assert battery(antiadv.L2(0.5), noise)[-1][0].endswith("+(pgd:steps=3)),samples=10")

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from antiadv import defences
+from antiadv.attacks.adaptive.adaptive import Adaptive
 from antiadv.evaluation import Resources, Store
 from antiadv.evaluation.cell import Cell
 from antiadv.paper.missing_cells import resolve
@@ -161,4 +162,4 @@ def test_a_gain_is_between_cells_of_one_edition(tmp_path: Path, cells: list[Cell
     folder = tmp_path / "both"
     written(folder, [*old, *new, *gated], lambda cell: 10 if cell.earlier else 30)
     (network,) = (n for n in gate.found(folder / "results" / "gate") if n.measured)
-    assert {gate.edition_of(cell)[1] for cell, _ in network.cells.values()} == {2}
+    assert {gate.edition_of(cell)[1] for cell, _ in network.cells.values()} == {Adaptive.edition}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import json
 import shutil
@@ -13,13 +14,14 @@ from pathlib import Path
 import pytest
 
 from antiadv import defences
+from antiadv.attacks.adaptive.adaptive import Adaptive
 from antiadv.evaluation import Resources, Store
 from antiadv.evaluation.cell import Cell
 from antiadv.paper.missing_cells import resolve
-from antiadv.reporting.league_entrants import ADAPTIVE, SCORES
+from antiadv.reporting.league_entrants import ADAPTIVE, GRADIENTS, LABELS, SCORES
 from antiadv.reporting.league_section import league_section
 from antiadv.reporting.league_stored import ATTACKS, TRAFFIC
-from antiadv.reporting.league_table import HIDES
+from antiadv.reporting.league_table import HIDES, KEEPS
 from tests.engine.probes import RECEIPT, record
 from tools import run_league
 from tools.docs import league
@@ -70,6 +72,55 @@ def test_every_cell_is_asked_for_once_and_the_most_important_come_first() -> Non
         "linf:8/255,queries=2000",
         "linf:0.031,queries=2000",
     }
+
+
+def test_the_slowest_entrant_comes_last_and_gains_that_are_not_undone_before_gradients() -> None:
+    some = run_league.plans()
+    asks = run_league.requests(some, again={("compact:trades", "jpeg")})
+    assert sorted(map(str, asks)) == sorted(map(str, run_league.requests(some)))
+    place = {(ask.network.name, ask.defence, ask.attack): i for i, ask in enumerate(asks)}
+
+    def at(column: str, defence: str, network: str = "compact:trades") -> int:
+        return place[network, defence, ATTACKS[column]]
+
+    assert at(ADAPTIVE, "bit_depth") < at(LABELS, "stateful", "wrn16-4:trades") < at(ADAPTIVE, "jpeg")
+    assert at(ADAPTIVE, "jpeg") < at(GRADIENTS, defences.BARE)
+    assert at(GRADIENTS, "stateful", "wrn16-4:trades") < at(LABELS, "hedge") < at(SCORES, "hedge", "wrn16-4:trades")
+
+
+def test_a_cell_of_an_earlier_edition_is_run_again_where_its_gain_is_not_undone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page shows the latest edition that is as complete as any, and names the entrants with an earlier one."""
+    undone, kept = "mirrored_scores:tau=1", "small_noise"
+    with monkeypatch.context() as before:
+        before.setattr(Adaptive, "edition", 2)
+        written(tmp_path, lambda cell: 10 if cell.defence == kept and cell.attack != "square" else 50)
+    store = Store(folder := tmp_path / "results" / "league")
+    assert all(cell.earlier for cell in store.cells() if cell.attack != "square")
+    (made,) = league.found(tmp_path)
+    assert {line.spec for line in made.lines if made.label(line) == KEEPS} == {kept}
+    assert "small noise" in made.earlier
+    assert "bare" not in made.earlier
+    assert " ".join(made.earlier.split()) in " ".join(league.page(tmp_path).split())
+    again = run_league.not_undone(store)
+    assert again == {("compact:trades", kept)}
+    plan = run_league.plans()[0]
+    asks = [
+        ask for ask in run_league.requests([plan], N, wanted=[ADAPTIVE], again=again) if ask.defence in (undone, kept)
+    ]
+    options = argparse.Namespace(precision="float32", beside=str(tmp_path / "none"))
+    todo = run_league.cells_of(asks, again, store, Resources("cpu"), options)
+    ((ask, cell),) = todo
+    assert ask.defence == kept
+    assert not cell.earlier
+    fell = [record(i, attacked=5, distance=0.01) for i in range(N)]
+    store.append(cell, fell[: N // 2], RECEIPT)
+    assert run_league.not_undone(Store(folder)) == again, "half of the samples are no reason to forget the others"
+    store.append(cell, fell[N // 2 :], RECEIPT)
+    (made,) = league.found(tmp_path)
+    assert "small noise" not in made.earlier
+    assert run_league.not_undone(Store(folder)) == set()
 
 
 def test_the_page_is_written_while_nothing_is_stored(tmp_path: Path) -> None:

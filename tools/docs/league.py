@@ -179,6 +179,7 @@ def section(made: League) -> str:
     fronts = [{"attacker": words, "front": front(made, c)} for c, words in made.columns.items()]
     parts = [f"### `{made.network}`\n", wrap(about) + "\n", table_as_markdown(made.table, trusted=True)]
     shown = [f"![Robust accuracy against passes, {made.network}](league/{name})\n" for name in drawn(made)]
+    parts += [wrap(made.earlier) + "\n"] if made.earlier else []
     return "\n".join(
         [*parts, "The Pareto fronts of passes against robust accuracy, cheapest first:\n", table(fronts), *shown]
     )

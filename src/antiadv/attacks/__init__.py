@@ -13,8 +13,10 @@ from pathlib import Path
 from antiadv.attacks.adaptive.adaptive import Adaptive
 from antiadv.attacks.adaptive.bpda import BPDA
 from antiadv.attacks.adaptive.eot import EOT
+from antiadv.attacks.adaptive.go_on import GoOn
 from antiadv.attacks.adaptive.pseudo_label import PseudoLabel
 from antiadv.attacks.adaptive.smooth import Smooth
+from antiadv.attacks.adaptive.straight_through import StraightThrough
 from antiadv.attacks.adaptive.transfer import Transfer
 from antiadv.attacks.cascade import Cascade
 from antiadv.attacks.decision_based.boundary import Boundary
@@ -59,8 +61,10 @@ ATTACKS: dict[str, Callable[..., Attack]] = {
     "rays": Rays,
     "transfer": Transfer,
     "bpda": BPDA,
+    "straight_through": StraightThrough,
     "smooth": Smooth,
     "pseudo_label": PseudoLabel,
+    "go_on": GoOn,
     "eot": EOT,
     "adaptive": Adaptive,
 }

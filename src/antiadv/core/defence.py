@@ -30,6 +30,7 @@ from antiadv.core.validation import check_base, check_float, check_logits, check
 
 LARGEST = torch.finfo(torch.float16).max  # value of an option in pixels: beyond it float16 images overflow
 TRANSFERS = ("transfer:attack=fast",)  # it queries only the bare classifier
+FURTHER = "transfer:attack=go_on"  # the same, far beyond the edge of its decision
 
 
 class Stages(NamedTuple):
@@ -67,7 +68,11 @@ class Defence(nn.Module, ABC):
     later: ClassVar[tuple[str, ...]] = ()
     files: ClassVar[tuple[str, ...]] = ()
     randomised: ClassVar[bool] = False
-    adaptive: ClassVar[tuple[str, ...]] = (*TRANSFERS, "bpda:attack=apgd")
+    adaptive: ClassVar[tuple[str, ...]] = (
+        *TRANSFERS,
+        "bpda:attack=apgd",
+        "straight_through:attack=(probability_margin:steps=20)",
+    )
     base: nn.Module
     _answered = False  # whether the base was seen to return logits
 
@@ -87,6 +92,10 @@ class Defence(nn.Module, ABC):
     def surrogate(self, kappa: float = 3.0) -> nn.Module:
         """A differentiable surrogate for an adaptive attacker, sharper for larger κ; by default the defence itself."""
         return self
+
+    def shown(self, x: Tensor) -> Tensor:
+        """The images that the base sees, for a defence that changes them without random numbers and without a slope."""
+        return x
 
     def stages(self) -> Stages | None:
         """The two models of a defence that runs only some of its samples through its steps; None for any other."""
@@ -128,7 +137,10 @@ class Randomised(Defence):
     """
 
     randomised: ClassVar[bool] = True
-    adaptive: ClassVar[tuple[str, ...]] = (*TRANSFERS, "apgd", "apgd:loss=dlr")
+    adaptive: ClassVar[tuple[str, ...]] = (
+        *(*TRANSFERS, FURTHER, "go_on"),
+        *("apgd", "apgd:loss=dlr"),
+    )
 
     def forward(self, x: Tensor, draws: Draws | None = None) -> Tensor:
         check_float(x)

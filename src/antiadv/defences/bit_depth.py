@@ -41,6 +41,9 @@ class BitDepth(Defence):
     def forward(self, x: Tensor) -> Tensor:
         return self.ask(x, self.rounded)
 
+    def shown(self, x: Tensor) -> Tensor:
+        return self.rounded(x)
+
     def rounded(self, x: Tensor) -> Tensor:
         """The images as the base sees them."""
         levels = 2**self.bits - 1

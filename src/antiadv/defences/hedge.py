@@ -24,7 +24,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from antiadv.core.defence import TRANSFERS, Randomised
+from antiadv.core.defence import FURTHER, TRANSFERS, Randomised
 from antiadv.core.draws import Draws
 from antiadv.core.errors import BadInput
 from antiadv.core.losses import signs, wide
@@ -43,7 +43,8 @@ class Hedge(Randomised):
     """
 
     adaptive: ClassVar[tuple[str, ...]] = (
-        *TRANSFERS,
+        *(*TRANSFERS, FURTHER),
+        "bpda:attack=go_on",
         "smooth:attack=apgd",
         "smooth:attack=(apgd:loss=dlr)",
         "bpda:attack=apgd",

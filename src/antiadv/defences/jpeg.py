@@ -84,6 +84,9 @@ class Jpeg(Defence):
     def forward(self, x: Tensor) -> Tensor:
         return self.ask(x, self.compressed)
 
+    def shown(self, x: Tensor) -> Tensor:
+        return self.compressed(x)
+
     def compressed(self, x: Tensor) -> Tensor:
         """The images as the base sees them."""
         if x.ndim != 4 or x.shape[1] not in (1, 3):

@@ -54,7 +54,7 @@ LOSES_NOTHING = {
     "hop_skip_jump": False,  # half a point in half, 1.5 in tf32, 2.5 in mixed
     "qeba": False,  # 3.5 points in all others
 }
-MADE_OF_OTHERS = ("cascade", "transfer", "bpda", "smooth", "eot", "adaptive")
+MADE_OF_OTHERS = ("cascade", "transfer", "bpda", "straight_through", "smooth", "go_on", "eot", "adaptive")
 
 Survives = Callable[[str, bool], bool]  # (a coarser precision, whether gradients are needed) → whether it can be used
 

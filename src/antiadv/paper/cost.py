@@ -11,7 +11,7 @@ from antiadv.core import spec
 from antiadv.evaluation.cell import make_threat
 from antiadv.paper.table_layout import CellRequest
 
-APGD_QUERIES = 101  # of one APGD run
+APGD_QUERIES, MARGIN_QUERIES = 101, 64  # of one run of APGD, and of the minimum margin
 FAST_PASSES = 500  # of `fast` on the base network, with which the adaptive attack begins
 
 
@@ -21,8 +21,8 @@ def passes(request: CellRequest) -> float:
     queries = make_threat(request.threat, attack).queries
     per_query = _passes_per_query(request.defence)
     if isinstance(attack, Adaptive):
-        # two APGD runs, Square and rays on the defence itself
-        direct = 2 * APGD_QUERIES * (per_query + 1) + 2 * attack.steps * per_query
+        # two APGD runs, a search of margins, Square and rays on the defence itself
+        direct = (2 * APGD_QUERIES + MARGIN_QUERIES) * (per_query + 1) + 2 * attack.steps * per_query
         draws = 0 if request.defence == defences.BARE else _draws(request.defence, attack.samples)
         return FAST_PASSES + direct * draws
     if isinstance(attack, APGD):
@@ -39,6 +39,10 @@ def _passes_per_query(defence: str) -> float:
     parsed = spec.read(defence, defences.DEFENCES, "defence")
     if parsed.name == "anti_adversary":
         return 1 + 2 * float(parsed.options["steps"]) + float(parsed.options["gate"] < 1)  # at most
+    if parsed.name == "hedge":
+        return 1 + 2 * float(parsed.options["steps"])
+    if parsed.name == "smoothing":
+        return float(parsed.options["samples"])
     return float(parsed.options.get("passes", 1))
 
 

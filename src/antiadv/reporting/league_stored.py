@@ -8,7 +8,9 @@ A store may hold a league in its folder `league`. Cells of the same networks and
 store around that folder, or in the folder `gate` beside it. So a report and docs/league.md show the same.
 
 A column compares equal attacks with equal budgets only, on the same samples. If a store holds several attacks, budgets
-or sets of samples, those that most entrants have are taken, and of several such the largest.
+or sets of samples, those that most entrants have are taken, and of several such the largest. Editions of one attack
+count as equal: a later one adds to the attacks behind a defence, and leaves the bare network as it was. Of the editions
+of an entrant the latest counts, if it has as many samples; `League.notes` names the entrants with an earlier one.
 """
 
 from __future__ import annotations
@@ -174,8 +176,13 @@ def _text(attack: str, column: str) -> str:
 
 
 def _best(reads: Sequence[Read], threat: Threat) -> Read | None:
-    """The best of the cells with this threat, which differ in precision or seed."""
-    return max((read for read in reads if read[0].threat == threat), key=lambda read: rank(*read), default=None)
+    """The best of the cells with this threat, which differ in edition, precision or seed."""
+
+    def key(read: Read) -> tuple[int, bool, str, int]:
+        samples, fineness = rank(*read)
+        return samples, not read[0].earlier, read[0].earlier, fineness
+
+    return max((read for read in reads if read[0].threat == threat), key=key, default=None)
 
 
 def sizes(league: League) -> tuple[int, int]:

@@ -37,7 +37,7 @@ from antiadv.reporting.measures import (
     robust_accuracy,
 )
 from antiadv.reporting.table import Table, text_table
-from antiadv.reporting.wording import NOTHING
+from antiadv.reporting.wording import NOTHING, join
 
 FEW = 50  # attacked samples, below which nothing is recommended
 LEVEL = 0.05  # of p, corrected for the number of rivals, below which a difference is sure
@@ -329,8 +329,24 @@ class League:
             )
         if KEEPS in labels:
             out.append(f"{KEEPS}: a gain is settled under the attack that knows the defence, too. {self._short}")
+        if self.earlier:
+            out.append(self.earlier)
         chosen = f" Settings: {self.settings}." if self.settings else ""
         return [f"At most {n} samples. {ran}.{chosen}", f"Pareto front of passes against scores: {front}.", *out]
+
+    @property
+    def earlier(self) -> str:
+        """Which entrants met an earlier edition of the attack that knows the defence; empty if none did.
+
+        It has fewer attacks behind most defences. On the bare network both are the same.
+        """
+        old = [line.name for line in self.lines[1:] if ADAPTIVE in line.cells and line.cells[ADAPTIVE][0].earlier]
+        if not old:
+            return ""
+        return (
+            f"Under {ADAPTIVE} these met an earlier edition: {join(old)}. The present one has more attacks behind most "
+            "defences, and may leave less of their gains."
+        )
 
     def json(self) -> dict[str, Any]:
         named = {"network": self.network, "settings": self.settings, "columns": dict(self.columns)}
