@@ -111,7 +111,8 @@ def _simple_parts(attack: Attack, model: nn.Module, ball: Ball) -> Iterator[Atta
     """The attacks that search: the attack itself, or those that it is made of on this model."""
     for part in attacks.parts(attack) if _name(attack) else [attack]:
         if isinstance(part, Adaptive):
-            yield from _simple_parts(part.against(model, ball), model, ball)
+            for stage in part.against(model, ball).stages:
+                yield from _simple_parts(stage, model, ball)
         elif _name(part) not in MADE_OF_OTHERS:
             yield part
 

@@ -22,7 +22,6 @@ from torch import Tensor, nn
 
 from antiadv.attacks.adaptive.many_draws import ManyDraws
 from antiadv.attacks.cascade import Cascade
-from antiadv.core.attack import Attack
 from antiadv.core.ball import Ball
 from antiadv.core.defence import TRANSFERS, Defence
 from antiadv.core.draws import Draws
@@ -54,7 +53,7 @@ class Adaptive:
     def __call__(self, oracle: Oracle, x: Tensor, y: Tensor, ball: Ball, draws: Draws) -> Tensor:
         return self.against(oracle.open(), ball)(oracle, x, y, ball, draws)
 
-    def against(self, model: nn.Module, ball: Ball) -> Attack:
+    def against(self, model: nn.Module, ball: Ball) -> Cascade:
         """The attack that runs on this classifier."""
         from antiadv import attacks  # here, because ATTACKS lists this attack too
 
