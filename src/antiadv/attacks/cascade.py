@@ -10,7 +10,7 @@ Cost:       that of the stages, and one query per sample after each stage, which
             that has spent it enters no further stage.
 
 For a randomised defence the test is a single draw. It may drop an image that fools most draws, or stop at one that
-fools few. Run the cascade through `eot` in that case: then the majority decides. `adaptive` asks for more (`ManyDraws`).
+fools few. Run the cascade through `eot` in that case: then the majority decides. `adaptive` tests more draws.
 In low precision the judge's answer decides (`Oracle.confirm`), because rounding can hide a success as well as invent
 one.
 """
