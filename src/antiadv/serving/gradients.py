@@ -46,6 +46,7 @@ def onnx_table() -> Table:
         aten.convolution_backward.default: _convolution,
         aten.native_batch_norm_backward.default: _norm,
         aten.threshold_backward.default: _threshold,
+        aten.expand.default: _expand,
         aten.avg_pool2d_backward.default: _avg_pool,
         aten._adaptive_avg_pool2d.default: _adaptive_pool,
         aten._adaptive_avg_pool2d_backward.default: _adaptive_pool_backward,
@@ -60,6 +61,12 @@ def _threshold(grad: Tensor, x: Tensor, threshold: float) -> Tensor:
     if threshold == 0 and _blocked(x):
         return grad * _times(x, torch.full((int(x.shape[1]),), HUGE)).clamp(0, 1)
     return grad * (x > threshold).to(grad.dtype)
+
+
+def _expand(x: Tensor, size: Sequence[int], *, implicit: bool = False) -> Tensor:
+    """The gradient of a mean over pixels; without the size of the batch, which the file would have to look up."""
+    fits = x.is_floating_point() and len(size) == x.ndim == 4 and size[0] in (-1, x.shape[0])
+    return x * torch.ones(list(size[1:])) if fits else NotImplemented
 
 
 def _norm(
