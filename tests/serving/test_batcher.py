@@ -49,6 +49,28 @@ def test_requests_become_batches_of_at_most_the_limit_and_rows_stay_in_their_req
     assert batcher.queued == 0
 
 
+def test_a_backend_meets_a_few_sizes_all_of_them_before_the_first_request() -> None:
+    backend, seen = Stoppable(), list[Ran]()
+    batcher = Batcher([backend], batch=24, wait=0, watch=seen.append)
+    batcher.warm()
+    known = backend.sizes.copy()
+    assert known == sorted(known, reverse=True)
+    assert (known[0], known[-1], len(known)) == (24, 1, 14)
+    backend.sizes.clear()
+
+    async def run() -> None:
+        for rows in range(1, 25):
+            images = pictures(rows)
+            answer = await batcher.submit(images)
+            assert np.allclose(answer.scores, sums(images))  # and no rows of the images that fill up
+
+    batcher.start()
+    asyncio.run(run())
+    batcher.close()
+    assert set(backend.sizes) == set(known)
+    assert [ran.rows for ran in seen] == list(range(1, 25))
+
+
 def test_an_idle_engine_waits_for_more_rows_but_not_for_ever() -> None:
     backend = Stoppable()
     batcher = Batcher([backend], batch=4, wait=600.0)

@@ -229,15 +229,32 @@ def test_the_command_exports_a_network_of_the_zoo(tmp_path: Path, capsys: pytest
     assert "exists already" in capsys.readouterr().err
 
 
-def test_backward_operators_agree_with_torch() -> None:
+def test_a_file_keeps_the_blocks_of_channels_in_all_steps(tmp_path: Path) -> None:
+    """ONNX Runtime needs equal shapes for that, so the number of images has one name."""
+    import onnx
+
+    net = nn.Sequential(
+        nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 16, 3, padding=1), nn.Flatten(), nn.Linear(1024, 5)
+    ).eval()
+    antiadv.export(wrap(LAYER, net), torch.rand(4, 3, 8, 8), tmp_path / "out")
+    graph = onnx.load(tmp_path / "out" / "model.onnx").graph
+    shapes = {value.name: value.type.tensor_type.shape.dim for value in graph.value_info}
+    outputs = [name for node in graph.node if node.op_type in ("Conv", "Mul", "Add") for name in node.output]
+    assert {shapes[name][0].dim_param for name in outputs if len(shapes[name]) == 4} == {"batch"}
+    kinds = [node.op_type for node in graph.node]
+    assert kinds.count("ConvTranspose") == 2  # one for each step, where the gradient reaches the images
+
+
+@pytest.mark.parametrize("channels", [8, 16])
+def test_backward_operators_agree_with_torch(channels: int) -> None:
     """All kinds of stride, padding, dilation, groups and windows, each against the operator of torch."""
     table, aten = onnx_table(), torch.ops.aten
     draw = torch.Generator().manual_seed(0)
-    x = torch.rand(2, 8, 13, 11, generator=draw)
+    x = torch.rand(2, channels, 13, 11, generator=draw)
     for kernel, stride, padding, dilation, groups in [
         (3, 1, 1, 1, 1), (3, 1, 0, 2, 4), (1, 1, 1, 1, 1), (3, 2, 1, 1, 2), (5, 3, 2, 1, 1), (2, 2, 0, 1, 8),
     ]:  # fmt: skip
-        w = torch.rand(8, 8 // groups, kernel, kernel, generator=draw)
+        w = torch.rand(channels, channels // groups, kernel, kernel, generator=draw)
         sizes = [stride] * 2, [padding] * 2, [dilation] * 2
         g = torch.rand_like(torch.conv2d(x, w, None, *sizes, groups))
         rest = (None, *sizes, False, [0, 0], groups, [True, False, False])

@@ -54,6 +54,24 @@ def test_a_gated_layer_tells_the_scores_of_the_bare_network() -> None:
     assert np.array_equal(found.scores[~on], found.base_scores[~on])
 
 
+def test_the_second_stage_of_a_gated_layer_meets_a_few_sizes() -> None:
+    x, met = pictures(18), list[int]()
+
+    class Ninth(AntiAdversary):
+        """The layer for the first nine images."""
+
+        def stages(self) -> Stages:
+            layer = AntiAdversary(self.base, self.steps, self.step_size)
+            layer.register_forward_pre_hook(lambda _, inputs: met.append(len(inputs[0])))
+            return Stages(self.base, lambda s: torch.arange(len(s)) < 9, layer)
+
+    found = TorchBackend(Ninth(bare(), 1, 0.1), SHAPE, CPU).run(x).scores
+    assert met == [10]  # nine images, filled up
+    layer = AntiAdversary(bare(), 1, 0.1)(torch.from_numpy(x)).detach().numpy()
+    assert np.allclose(found[:9], layer[:9], atol=1e-6)
+    assert np.allclose(found[9:], bare()(torch.from_numpy(x)).detach().numpy()[9:], atol=1e-6)
+
+
 def test_graphs_need_cuda_and_images_must_fit() -> None:
     with pytest.raises(BadInput, match="CUDA"):
         TorchBackend(bare(), SHAPE, CPU, captured=True)

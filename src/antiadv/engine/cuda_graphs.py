@@ -142,10 +142,15 @@ def static_size(images: int, batch: int, least: int = LEAST_IMAGES) -> int:
     >>> [static_size(n, 512) for n in (1, 100, 129, 200, 300, 512)]
     [16, 112, 160, 224, 320, 512]
     """
+    return min(size for size in static_sizes(batch, least) if size >= images)
+
+
+def static_sizes(batch: int, least: int) -> list[int]:
+    """All of them, the largest first."""
     sizes = [batch]
     while sizes[-1] // 2 >= least:
         sizes += [sizes[-1] * eighths // 8 for eighths in (7, 6, 5, 4)]
-    return min(size for size in sizes if size >= images)
+    return list(dict.fromkeys(sizes))
 
 
 def _padded(t: Tensor, size: int, channels_last: bool) -> Tensor:

@@ -8,6 +8,10 @@
 A request with more rows than a batch is cut into pieces. A thread takes the oldest pieces that fit together. When
 it is idle, it waits up to `wait` seconds for more rows; rows that arrive while it computes need no extra wait. A piece
 whose request was cancelled is dropped. `close` refuses new rows and finishes those that wait.
+
+A batch is filled up with black images to one of a few sizes (`static_sizes`). On a CPU, PyTorch keeps small objects for
+each size that it meets. They lie between the activations of a batch. With many sizes they cut the free memory into
+pieces, no piece holds the next activation, and the process grows.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from antiadv.core.errors import BadInput, first_line
+from antiadv.engine.cuda_graphs import static_size, static_sizes
 from antiadv.serving.backend import Answer, Backend, Images
 
 
@@ -72,9 +77,13 @@ class Batcher:
             thread.start()
 
     def warm(self) -> None:
-        """Run each backend on one row and on a full batch: what is made at the first call is made before requests."""
+        """Run each backend on each size: what is made at the first call is made before requests.
+
+        The largest comes first, so that the memory of the others has its place in that of the first.
+        """
         for backend in self.backends:
-            for rows in sorted({1, self.batch}):
+            all_sizes = static_sizes(self.batch, 1)
+            for rows in (self.batch, 1) if backend.kind == "graph" else all_sizes:  # capturing a graph takes seconds
                 try:
                     backend.run(np.full((rows, *backend.shape), 0.5, np.float32))
                 except Exception as error:  # whatever other code raises
@@ -116,7 +125,7 @@ class Batcher:
             start = time.monotonic()
             answer: Answer | Exception
             try:
-                answer = backend.run(_stacked(pieces))
+                answer = backend.run(_stacked(pieces, self.batch))
             except Exception as error:
                 answer = error
             end = time.monotonic()
@@ -152,8 +161,11 @@ class Batcher:
         return pieces
 
 
-def _stacked(pieces: Sequence[_Piece]) -> Images:
-    return pieces[0].images if len(pieces) == 1 else np.concatenate([piece.images for piece in pieces])
+def _stacked(pieces: Sequence[_Piece], batch: int) -> Images:
+    parts = [piece.images for piece in pieces]
+    rows = sum(map(len, parts))
+    black = np.zeros((static_size(rows, batch, 1) - rows, *parts[0].shape[1:]), np.float32)
+    return np.concatenate([*parts, black])
 
 
 def _deliver(pieces: Sequence[_Piece], answer: Answer | Exception) -> None:

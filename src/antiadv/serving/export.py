@@ -175,15 +175,18 @@ def _onnx(program: torch.export.ExportedProgram) -> bytes:
     assert made is not None
     model = made.model_proto
     model.graph.name = "antiadv"
-    for value in (*model.graph.input, *model.graph.output):
-        value.type.tensor_type.shape.dim[0].dim_param = "batch"
-    # source lines of this machine, and the tracer's names of sizes
-    for part in (model, model.graph, *model.graph.node, *model.graph.input, *model.graph.output):
+    size = model.graph.input[0].type.tensor_type.shape.dim[0].dim_param  # the tracer's name of the number of images
+    # ONNX Runtime keeps its blocks of channels (gradients.py) only where it sees that shapes are equal
+    values = [*model.graph.input, *model.graph.output, *model.graph.value_info]
+    for value in values:
+        for length in value.type.tensor_type.shape.dim:
+            if length.dim_param == size:
+                length.dim_param = "batch"
+    # source lines of this machine
+    for part in (model, model.graph, *model.graph.node, *values):
         del part.metadata_props[:]
         part.doc_string = ""
-    del model.graph.value_info[:]
-    # with the shapes in it ONNX Runtime sees which ones are equal, and keeps its blocks of channels (gradients.py)
-    content: bytes = package("onnx").shape_inference.infer_shapes(model, data_prop=True).SerializeToString()
+    content: bytes = model.SerializeToString()
     return content
 
 

@@ -11,11 +11,11 @@ Only the gradient with respect to the images is ever needed. It is linear in wha
     ReLU            g·[x > 0]
 
 Some of them are forms that ONNX Runtime runs faster on a CPU: a convolution with turned weights in place of a
-transposed one (strided ones stay transposed), and factors of channels as 1x1 convolutions. ONNX Runtime keeps
-activations in blocks of channels, but only convolutions, and sums and products of equal shapes, work on blocks. Any
-other operator costs a pass over the memory before it and one after it. So [x > 0] is a convolution by a huge factor,
-cut to [0, 1]. The file is for float32, whose smallest normal number becomes 1. `benchmarks/export_latency.py` measures
-the whole.
+transposed one, unless it has a stride or gives less than a block of channels, and factors of channels as 1x1
+convolutions. ONNX Runtime keeps activations in blocks of channels, but only convolutions, and sums and products of
+equal shapes, work on blocks. Any other operator costs a pass over the memory before it and one after it. So [x > 0] is
+a convolution by a huge factor, cut to [0, 1]. The file is for float32, whose smallest normal number becomes 1.
+`benchmarks/export_latency.py` measures the whole.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ def onnx_table() -> Table:
         aten.convolution_backward.default: _convolution,
         aten.native_batch_norm_backward.default: _norm,
         aten.threshold_backward.default: _threshold,
+        aten.expand.default: _expand,
         aten.avg_pool2d_backward.default: _avg_pool,
         aten._adaptive_avg_pool2d.default: _adaptive_pool,
         aten._adaptive_avg_pool2d_backward.default: _adaptive_pool_backward,
@@ -60,6 +61,12 @@ def _threshold(grad: Tensor, x: Tensor, threshold: float) -> Tensor:
     if threshold == 0 and _blocked(x):
         return grad * _times(x, torch.full((int(x.shape[1]),), HUGE)).clamp(0, 1)
     return grad * (x > threshold).to(grad.dtype)
+
+
+def _expand(x: Tensor, size: Sequence[int], *, implicit: bool = False) -> Tensor:
+    """The gradient of a mean over pixels; without the size of the batch, which the file would have to look up."""
+    fits = x.is_floating_point() and len(size) == x.ndim == 4 and size[0] in (-1, x.shape[0])
+    return x * torch.ones(list(size[1:])) if fits else NotImplemented
 
 
 def _norm(
@@ -121,7 +128,8 @@ def _convolution(
     if transposed:  # the gradient of a transposed convolution is a convolution
         return aten.convolution(grad, weight, None, stride, padding, dilation, False, [0] * n, groups), None, None
     reach = [d * (k - 1) for d, k in zip(dilation, weight.shape[2:], strict=True)]
-    if set(stride) == {1} and all(p <= r for p, r in zip(padding, reach, strict=True)):
+    wide = int(x.shape[1]) >= BLOCK  # it computes whole blocks, so for the three channels of an image most is wasted
+    if wide and set(stride) == {1} and all(p <= r for p, r in zip(padding, reach, strict=True)):
         turned, around = _turned(weight, groups), [r - p for r, p in zip(reach, padding, strict=True)]
         return aten.convolution(grad, turned, None, stride, around, dilation, False, [0] * n, groups), None, None
     rest = [

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from antiadv.core.errors import BadInput, reason
 from antiadv.core.validation import check_base
+from antiadv.engine.cuda_graphs import static_size
 from antiadv.engine.fast import Replayed
 from antiadv.serving.backend import Answer, Images, check_no_memory, copied
 
@@ -82,20 +83,26 @@ def _scores_of(model: nn.Module, captured: bool, batch: int) -> Callable[[Tensor
 
     split, both = getattr(model, "stages", None), getattr(model, "branch_free", None)
     if split is not None and (stages := split()) is not None:
-        return _in_stages(part(stages.first), stages.goes_on, part(stages.second))
+        return _in_stages(part(stages.first), stages.goes_on, part(stages.second), batch)
     if both is not None and not captured:
         return lambda x: both(x)
     whole = part(model)
     return lambda x: (whole(x), None)
 
 
-def _in_stages(first: nn.Module, goes_on: Callable[[Tensor], Tensor], second: nn.Module) -> Callable[[Tensor], Scores]:
-    """All rows through the bare network, and those that go on through the layer."""
+def _in_stages(
+    first: nn.Module, goes_on: Callable[[Tensor], Tensor], second: nn.Module, batch: int
+) -> Callable[[Tensor], Scores]:
+    """All rows through the bare network, and those that go on through the layer, in few sizes as in the batcher."""
 
     def ask(x: Tensor) -> Scores:
         base: Tensor = first(x)
         rows = goes_on(base).nonzero().flatten()
-        return (base.index_copy(0, rows, second(x[rows])) if len(rows) else base), base
+        if len(rows) == 0:
+            return base, base
+        size = static_size(len(rows), max(batch, len(x)), 1)
+        some = second(x[rows[torch.arange(size, device=x.device) % len(rows)]])  # the first of them again, to fill up
+        return base.index_copy(0, rows, some[: len(rows)]), base
 
     return ask
 
