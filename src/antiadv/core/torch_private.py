@@ -104,6 +104,11 @@ def has_plain_conv(m: nn.Conv2d) -> bool:
     return type(m)._conv_forward is nn.Conv2d._conv_forward
 
 
+def conv_forward(m: nn.Conv2d) -> Callable[[Tensor, Tensor, Tensor | None], Tensor]:
+    """How this module computes its convolution now, as f(images, weight, bias)."""
+    return m._conv_forward
+
+
 def replace_conv(m: nn.Conv2d, forward: ConvForward) -> None:
     """Let this module compute its convolution as forward(module, images, weight, bias)."""
     m._conv_forward = types.MethodType(forward, m)  # type: ignore[method-assign]

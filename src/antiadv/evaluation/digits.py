@@ -59,9 +59,10 @@ def _answer(precision: str, model: nn.Module, x: Tensor, gradients: bool) -> Ans
     cuda = [x.device] if x.device.type == "cuda" else []
     try:
         with aside(), torch.inference_mode(False), torch.random.fork_rng(devices=cuda), switched(precision, x.device):
+            net = Copies(precision, compiled=False).of(model, lambda net: run(net, x[:1]), x)
             for generator in (torch.default_generator, *(torch.cuda.default_generators[d.index] for d in cuda)):
                 generator.manual_seed(0)  # a network may draw random numbers: the same ones in both precisions
-            return run(Copies(precision, compiled=False).of(model, lambda net: run(net, x[:1]), x), x)
+            return run(net, x)
     except (Exception, SystemExit):
         return None
 

@@ -36,7 +36,7 @@ def draw_lines(net: nn.Module, biases: bool) -> None:
             m.register_buffer("offset", b.float(), persistent=False)
             m.forward = types.MethodType(_norm, m)  # type: ignore[method-assign]
         elif biases and isinstance(m, nn.Conv2d) and is_usual(m) and m.bias is not None:
-            torch_private.replace_conv(m, functools.partial(_conv, m._conv_forward))
+            torch_private.replace_conv(m, functools.partial(_conv, torch_private.conv_forward(m)))
 
 
 def is_plain_norm(m: nn.BatchNorm2d) -> bool:
