@@ -58,7 +58,7 @@ case "$1" in
 7) paper --experiments table-1 --only imagenet ;;
 8)
     shift
-    league --features 10000 "$@" --minutes 0 # first the clean traffic, alone: it is timed
+    league "$@" --minutes 0 # first the clean traffic, alone: it is timed
     for _ in 1 2 3 4 5 6; do league --clean 0 "$@" & done
     wait
     ;;

@@ -17,7 +17,7 @@ from antiadv.core.losses import ce
 from antiadv.core.oracle import Oracle
 from antiadv.core.threat import Access, Threat
 from antiadv.defences import wrap
-from antiadv.defences.stateful import DIGESTS_KEPT, Memory, Stateful
+from antiadv.defences.stateful import DIGESTS_KEPT, FACTOR, MIX_1, MIX_2, Memory, Stateful, _hashed, _largest
 from tests.toys import halfspace, make_rule
 
 EPS = 8 / 255
@@ -89,6 +89,25 @@ def test_a_fingerprint_is_at_most_fifty_digests_and_any_shape_has_one(photos: Te
         first, second = memory().fingerprints(torch.rand(shape, generator=torch.Generator().manual_seed(2)))
         assert first != second
     assert memory().fingerprints(photos[:3]) == [memory().fingerprints(x[None])[0] for x in photos[:3]]
+
+
+def test_a_digest_is_the_hash_of_its_window() -> None:
+    """Against whole numbers of Python, whose 64 lowest bits are kept."""
+    values, window, wrap = [3, 0, 5, 5, 1, 2, 0, 4], 3, 2**64
+
+    def hashed(row: list[int]) -> int:
+        total = 0
+        for v in row:
+            total = (total + v + 1) * FACTOR % wrap
+        total = (total ^ total >> 30) * MIX_1 % wrap
+        total = (total ^ total >> 27) * MIX_2 % wrap
+        return total ^ total >> 31
+
+    want = [hashed(values[i : i + window]) for i in range(len(values) - window + 1)]
+    found = _hashed(torch.tensor([values]), window)[0].tolist()
+    assert [word + wrap // 2 for word in found] == want
+    kept, counts = _largest(torch.tensor([[4, -9, 4, 7, -9]]))
+    assert kept[0, : counts[0]].tolist() == [7, 4, -9]
 
 
 def test_a_repeated_query_gets_the_earliest_answer_and_no_gradient(photos: Tensor) -> None:

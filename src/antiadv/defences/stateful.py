@@ -30,10 +30,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from antiadv.core.defence import TRANSFERS, Defence, Session
 from antiadv.core.draws import Draws
@@ -43,8 +42,11 @@ from antiadv.core.validation import is_count, is_number
 LEVEL = 50  # width of a level, in grey levels
 DIGESTS_KEPT = 50
 SALT = 0x5A17  # seed
-FACTOR = np.uint64(0x9E3779B97F4A7C15)  # of the hash of a window, and the two of the output function of SplitMix64
-MIX_1, MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+WRAP = 2**64
+SIGN = -(WRAP // 2)
+# of the hash of a window, and the two of the output function of SplitMix64; with a sign, as torch has them
+FACTOR, MIX_1, MIX_2 = 0x9E3779B97F4A7C15 - WRAP, 0xBF58476D1CE4E5B9 - WRAP, 0x94D049BB133111EB - WRAP
+INVERSE = (pow(FACTOR, -1, WRAP) + SIGN) % WRAP + SIGN  # FACTOR · INVERSE wraps to 1
 
 Digests = frozenset[int]
 
@@ -104,21 +106,37 @@ class Memory(Session):
         return torch.stack(answers), torch.tensor(repeated, device=s.device)
 
     def fingerprints(self, x: Tensor) -> list[Digests]:
-        """The fingerprint of each image."""
-        flat = x.detach().to("cpu", torch.float32).flatten(1)
-        salt = Draws.of(SALT, torch.zeros(1, dtype=torch.int64)).below(255, flat.shape[1]).float()
-        coarse = ((255 * flat + salt) % 255 / LEVEL).round().long().numpy().astype(np.uint64)
-        window = min(self.window, flat.shape[1])
-        windows = np.lib.stride_tricks.sliding_window_view(coarse, window, axis=1)[:, :: self.stride]
-        return [frozenset(np.unique(row)[-DIGESTS_KEPT:].tolist()) for row in _hashed(windows)]
+        """The fingerprint of each image, made on its device."""
+        flat = x.detach().float().flatten(1)
+        salt = Draws.of(SALT, torch.zeros(1, dtype=torch.int64)).below(255, flat.shape[1]).to(flat)
+        coarse = ((255 * flat + salt) % 255 / LEVEL).round().long()
+        digests = _hashed(coarse, min(self.window, flat.shape[1]))[:, :: self.stride]
+        return [frozenset(row[:n]) for row, n in zip(*map(Tensor.tolist, _largest(digests)), strict=True)]
 
 
-def _hashed(windows: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """One word for each window; whole numbers wrap."""
-    total = np.zeros(windows.shape[:2], np.uint64)
-    for place in range(windows.shape[2]):
-        total = (total + windows[:, :, place] + np.uint64(1)) * FACTOR
-    total = (total ^ (total >> np.uint64(30))) * MIX_1
-    total = (total ^ (total >> np.uint64(27))) * MIX_2
-    mixed: NDArray[np.uint64] = total ^ (total >> np.uint64(31))
-    return mixed
+def _hashed(values: Tensor, window: int) -> Tensor:
+    """One word for each window of a row; whole numbers wrap. The order of words is that of numbers without a sign.
+
+    Σ_j (v_{i+j} + 1)·f^{w−j} = f^{i+w} · (S_{i+w} − S_i), where S_i is the sum of (v_k + 1)·f^{−k} over k < i.
+    """
+    up, down = (torch.full_like(values[0], factor).cumprod(0) for factor in (FACTOR, INVERSE))  # f^{k+1}, f^{−k−1}
+    sums = F.pad(((values + 1) * (down * FACTOR)).cumsum(1), (1, 0))
+    total = (sums[:, window:] - sums[:, :-window]) * up[window - 1 :]
+    total = (total ^ _right(total, 30)) * MIX_1
+    total = (total ^ _right(total, 27)) * MIX_2
+    return total ^ _right(total, 31) ^ SIGN
+
+
+def _right(word: Tensor, bits: int) -> Tensor:
+    """The word shifted to the right, filled up with zeros."""
+    return (word >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def _largest(digests: Tensor) -> tuple[Tensor, Tensor]:
+    """The largest different digests of each row, and how many there are."""
+    ordered = digests.sort(1, descending=True).values
+    fresh = torch.ones_like(ordered, dtype=torch.bool)
+    fresh[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+    place = fresh.cumsum(1).sub(1).masked_fill(~fresh, DIGESTS_KEPT).clamp(max=DIGESTS_KEPT)
+    kept = ordered.new_zeros(len(ordered), DIGESTS_KEPT + 1).scatter(1, place, ordered)
+    return kept[:, :-1], fresh.sum(1).clamp(max=DIGESTS_KEPT)
