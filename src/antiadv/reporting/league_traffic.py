@@ -73,17 +73,25 @@ def measure(
     right = after.argmax(1) == y
     said = zip(q.amax(1).tolist(), truth.tolist(), right.tolist(), strict=True)
     bare = defended is model
-    spent = cost(model, with_memory(defended), x[:TIMED]) if timed and not bare else None
-    alone = cost(model, with_memory(defended), x[:1]).defended_ms if timed else None
-    return Traffic(
+    found = Traffic(
         n=len(x),
         right=int(right.sum()),
         changed=int((before.argmax(1) != after.argmax(1)).sum()),
         error=calibrated(list(said)).error,
         shift=float((p - q).abs().sum(1).mean() / 2),
         passes=1.0 if bare else _passes(defended, x),
-        time=1.0 if bare else None if spent is None else spent.defended_ms / spent.bare_ms,
-        alone_ms=alone,
+        time=1.0 if bare else None,
+    )
+    return with_times(found, model, defended, x) if timed else found
+
+
+def with_times(found: Traffic, model: nn.Module, defended: nn.Module, x: Tensor) -> Traffic:
+    """The same with times measured now."""
+    spent = None if defended is model else cost(model, with_memory(defended), x[:TIMED])
+    return dataclasses.replace(
+        found,
+        time=1.0 if spent is None else spent.defended_ms / spent.bare_ms,
+        alone_ms=cost(model, with_memory(defended), x[:1]).defended_ms,
     )
 
 
