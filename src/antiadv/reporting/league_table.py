@@ -281,7 +281,7 @@ class League:
 
     @property
     def table(self) -> Table:
-        head = ["defence", "clean %", "calibration error", "shift", "passes", "time", "ms alone", *self.columns]
+        head = ["defence", "clean %", "calibration error", "shift", "passes", "time", "time alone", *self.columns]
         head += ["queries", "certified", "front", "label"]
         return text_table(head, [self._texts(line) for line in self.lines])
 
@@ -295,7 +295,7 @@ class League:
                 NOTHING if seen.shift is None else f"{seen.shift:.3f}",
                 f"{line.passes:g}",
                 NOTHING if seen.time is None else f"{seen.time:.2g}{' without its memory' if timeless else ''}",
-                NOTHING if seen.alone_ms is None else f"{seen.alone_ms:.2g}",
+                self._alone(seen),
             ]
         return [
             line.name,
@@ -307,6 +307,13 @@ class League:
             NOTHING if place is None else "yes" if place.on_front else "no",
             self.label(line),
         ]
+
+    def _alone(self, seen: Traffic) -> str:
+        """The time of an image that comes alone, divided by that of the bare network."""
+        bare = self.bare.traffic
+        if seen.alone_ms is None or bare is None or bare.alone_ms is None:
+            return NOTHING
+        return f"{seen.alone_ms / bare.alone_ms:.2g}"
 
     def result(self, line: Line, column: str) -> str:
         """Robust accuracy in per cent: with its interval for the bare network, else with the gain and its interval."""
@@ -332,7 +339,15 @@ class League:
         if self.earlier:
             out.append(self.earlier)
         chosen = f" Settings: {self.settings}." if self.settings else ""
-        return [f"At most {n} samples. {ran}.{chosen}", f"Pareto front of passes against scores: {front}.", *out]
+        first = f"At most {n} samples. {ran}.{chosen}{self._bare_time}"
+        return [first, f"Pareto front of passes against scores: {front}.", *out]
+
+    @property
+    def _bare_time(self) -> str:
+        seen = self.bare.traffic
+        if seen is None or seen.alone_ms is None:
+            return ""
+        return f" An image that comes alone takes the bare network {seen.alone_ms:.2g} ms."
 
     @property
     def earlier(self) -> str:
