@@ -50,7 +50,7 @@ def cluster(port: int) -> Iterator[Any]:
     from ray import serve
 
     source = Source(model="tests.serving.nets:Slow", defence="none", shape=(3, 8, 8), name="net", threads=1)
-    ray.init(num_cpus=2, num_gpus=0, include_dashboard=False, log_to_driver=False, logging_level="ERROR",
+    ray.init("local", num_cpus=2, num_gpus=0, include_dashboard=False, log_to_driver=False, logging_level="ERROR",
              object_store_memory=80 * 2**20)  # fmt: skip
     try:
         serve.start(http_options={"host": "127.0.0.1", "port": port})

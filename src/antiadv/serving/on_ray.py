@@ -212,12 +212,18 @@ class Remote:
         """Ray ends the engines."""
 
 
+HERE = "local"  # a new cluster; without an address Ray would join one that happens to run, and end with it
+
+
 @contextmanager
 def _cluster(address: str | None, host: str, port: int) -> Iterator[None]:
     """A connection to a cluster with Serve on it; a cluster that was started here is ended too."""
     try:
         ray.init(
-            address, log_to_driver=False, logging_level="ERROR", include_dashboard=False if address is None else None
+            address or HERE,
+            log_to_driver=False,
+            logging_level="ERROR",
+            include_dashboard=False if address is None else None,
         )
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise BadInput(f"no Ray cluster at {address}: {reason(error)}. Start one with ray start.") from error

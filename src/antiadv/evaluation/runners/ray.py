@@ -302,16 +302,19 @@ def _connected(address: str | None) -> Iterator[None]:
         ray.shutdown()
 
 
+HERE = "local"  # a new cluster; without an address Ray would join one that happens to run, and end with it
+
+
 def _start(address: str | None) -> None:
     """Connect to Ray, or start it here. It is started a second time if its node is not up within Ray's 30 seconds."""
     options = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.ERROR}
     try:
-        ray.init(address, **options)
+        ray.init(address or HERE, **options)
     except Exception as error:
         if address is not None or "timed out during startup" not in str(error):
             raise
         ray.shutdown()
-        ray.init(**options)
+        ray.init(HERE, **options)
 
 
 def _no_cluster(address: str | None, error: Exception) -> BadInput:
