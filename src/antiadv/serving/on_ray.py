@@ -212,15 +212,12 @@ class Remote:
         """Ray ends the engines."""
 
 
-HERE = "local"  # a new cluster; without an address Ray would join one that happens to run, and end with it
-
-
 @contextmanager
 def _cluster(address: str | None, host: str, port: int) -> Iterator[None]:
     """A connection to a cluster with Serve on it; a cluster that was started here is ended too."""
     try:
         ray.init(
-            address or HERE,
+            address or "local",  # a new one: with None Ray would join a cluster that happens to run
             log_to_driver=False,
             logging_level="ERROR",
             include_dashboard=False if address is None else None,

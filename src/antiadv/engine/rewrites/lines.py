@@ -4,9 +4,9 @@
     bias    y = x + b      ∂x = ∂y
 
 When:   norms in evaluation mode; on a GPU with Triton also the biases of convolutions. Channels last in memory.
-Gain:   torch reads one value at a time in the gradient of a norm, and on a GPU where it adds a bias. On an H200 the
-        kernel of `lines_cuda.py` takes a third of the time. Elsewhere the gradient of a norm is a norm itself, whose
-        forward pass is fast.
+Gain:   torch reads one value at a time in the gradient of a norm, and on a GPU where it adds a bias. On an H200 a
+        gradient of wrn16-4:trades for 224 images takes 1.71 ms with the kernel of `lines_cuda.py`, and 2.53 without.
+        On a CPU the gradient of a norm is computed by a norm, whose forward pass is fast.
 """
 
 from __future__ import annotations
