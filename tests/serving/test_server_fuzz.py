@@ -208,7 +208,8 @@ def over_the_wire(host: str, request: Request) -> int | None:
     with socket.create_connection((name, int(port)), PATIENCE) as raw, suppress(ConnectionError):
         raw.sendall("\r\n".join(lines).encode("latin-1") + body)
         if "Content-Length" in headers:  # it may announce more than comes
-            raw.shutdown(socket.SHUT_WR)
+            with suppress(OSError):  # the server may have answered and closed already
+                raw.shutdown(socket.SHUT_WR)
         while part := raw.recv(65536):
             answer += part
     return int(answer.split()[1]) if answer else None
