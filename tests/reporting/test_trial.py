@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -84,6 +86,12 @@ def test_a_trial_needs_time() -> None:
             rounds(range(3), seconds, lambda ids: None)
 
 
+def test_the_first_round_takes_what_its_caller_expects_to_fit() -> None:
+    clock = Clock(1.0)
+    assert rounds(range(50), 1000, clock.run, lambda: clock.now, size=40) == 50
+    assert clock.sizes == [40, 10]
+
+
 class Twice(Spy):
     """A defence that says how it is undone, once for each norm."""
 
@@ -143,6 +151,40 @@ def test_without_gradients_the_battery_has_no_attack_that_needs_them() -> None:
     scaled = battery(antiadv.Linf(0.5), ScaledScores(small_net()), gradients=False)
     eot = "eot:attack=(cascade:stages=(square:steps=1000,loss=dlr)+),samples=10"
     assert scaled[-1] == (eot, Threat(antiadv.Linf(0.5), parse(eot).access))
+
+
+def test_how_often_a_battery_asks() -> None:
+    layer = antiadv.AntiAdversary(small_net())
+    assert trial.asks([("square", Threat(antiadv.Linf(0.5), Access.SCORES, 70))]) == 70
+    parts = LAYERED.count(")+(") + 1
+    gradient = trial.asks([("apgd", Threat(antiadv.Linf(0.5), Access.GRADIENTS))])
+    assert trial.asks([(LAYERED, Threat(antiadv.Linf(0.5), Access.INTERNALS))]) == parts * gradient
+    assert trial.asks([("eot:attack=apgd,samples=7", Threat(antiadv.Linf(0.5), Access.INTERNALS))]) == 7 * gradient
+    assert trial.asks(battery(antiadv.Linf(0.5), layer)) == sum(QUERIES.values()) + (1 + parts) * gradient
+
+
+@pytest.mark.parametrize(
+    ("labels", "minutes", "sizes"), [("right", 600, [24]), ("right", 1e-9, [8]), ("wrong", 600, [8, 16])]
+)
+def test_one_round_takes_all_that_surely_fits_unless_there_is_a_warning_sign(
+    labels: str, minutes: float, sizes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+
+    def spy(samples: Sequence[int], seconds: float, run: Callable[[Sequence[int]], None], **more: Any) -> int:
+        def counted(ids: Sequence[int]) -> None:
+            made.append(len(ids))
+            run(ids)
+
+        return rounds(samples, seconds, counted, **more)
+
+    monkeypatch.setattr(trial, "rounds", spy)
+    net, x = small_net(), images()
+    y = (net(x).argmax(1) + (labels == "wrong")) % 10  # a network that is always wrong is a warning sign
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        antiadv.verdict(net, x, y, ball=antiadv.Linf(1 / 255), queries=3, minutes=minutes)
+    assert made == sizes
 
 
 def images(n: int = 24) -> Tensor:
@@ -356,6 +398,6 @@ def test_a_temperature_is_fitted_on_other_samples() -> None:
 def test_a_temperature_is_of_the_samples_that_the_verdict_is_of(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of eight, to which none is fitted, where there was no time for the others."""
     net, x = small_net(), images(24)
-    monkeypatch.setattr(trial, "rounds", lambda todo, seconds, run: run(todo[:8]) or 8)
+    monkeypatch.setattr(trial, "rounds", lambda todo, seconds, run, **_: run(todo[:8]) or 8)
     found = antiadv.verdict(net, x, net(x).argmax(1), queries=5)
     assert (found.samples, found.scaled) == (8, None)

@@ -65,7 +65,7 @@ def command(
     from antiadv.evaluation import Resources, Store, evaluate, make_cell
     from antiadv.reporting.endpoint import judge_endpoint
     from antiadv.reporting.rounds import check_minutes
-    from antiadv.reporting.trial import Trial, run_trial, with_gradients
+    from antiadv.reporting.trial import Trial, asks, run_trial, with_gradients
 
     check_minutes(minutes)
     model, remote = options.authorised(model, authorised), models.is_remote(model)
@@ -103,7 +103,8 @@ def command(
         if defended is None:
             found = judge_endpoint(run, read, cast("Remote", net), asked, minutes, stored)
         else:
-            trial = Trial(net, defended, images, run, read)
+            needed = asks((cell.attack, cell.threat) for cell in cells[::2])  # of one side
+            trial = Trial(net, defended, images, run, read, needed)
             found = run_trial(trial, asked, minutes, _silent if json else _warn, stored, batch)
     if json:
         show.print_json({"store": str(store), **found.json()})

@@ -1,8 +1,8 @@
 """Take samples in rounds while there is time.
 
-The first round is small and always runs. Later rounds are cut to what should fit, judging by the rounds before. A round
-smaller than the first is not started. So a run may end early. It ends late only if the machine slows down, or if the
-first round alone takes too long.
+The first round always runs. It is small, unless the caller expects more to fit. Later rounds are cut to what should fit,
+judging by the rounds before. A round of fewer than eight samples is not started, unless they are the last. So a run may
+end early. It ends late only if the machine slows down, or if the first round alone takes too long.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ def rounds(
     seconds: float,
     run: Callable[[Sequence[int]], None],
     clock: Callable[[], float] = time.monotonic,
+    size: int = FIRST,
 ) -> int:
-    """Run these samples in rounds while there is time. Return how many were done, from the first on."""
+    """Run these samples in rounds while there is time, the first of this size. Return how many were done, in order."""
     check_minutes(seconds / 60)
-    end, done, size = clock() + seconds, 0, FIRST
+    end, done = clock() + seconds, 0
     first: tuple[int, float] | None = None
     while done < len(samples):
         size = min(size, len(samples) - done)

@@ -44,7 +44,7 @@ from antiadv.reporting.cost import TIMED, Cost, cost
 from antiadv.reporting.flags import Flag, before
 from antiadv.reporting.measures import Calibration
 from antiadv.reporting.render.html import table_as_html
-from antiadv.reporting.rounds import check_minutes, rounds
+from antiadv.reporting.rounds import FIRST, check_minutes, rounds
 from antiadv.reporting.rows import IN_HAND, Row, make_row, row_table
 from antiadv.reporting.temperature import scaled
 from antiadv.reporting.wording import join
@@ -60,6 +60,7 @@ LOOKED_AT = 256  # images that are checked before the first attack
 PREFLIGHT = 100  # images of the pre-flight, which asks about twenty times
 TOLD = ("mode", "range", "scores", "accuracy")  # findings that are errors or signs of their own
 DRAWS = 10  # over which an attack on a randomised defence averages
+SURE = 0.5  # of the time: what is expected to fit into it is one round, since small batches are slow for their size
 
 
 def battery(
@@ -108,6 +109,18 @@ def shorter(attack: Attack) -> Attack:
     if attack.access >= Access.GRADIENTS and isinstance(options.get("steps"), int):
         changed["steps"] = min(STEPS, options["steps"])
     return dataclasses.replace(attack, **changed)  # type: ignore[type-var]
+
+
+def asks(chosen: Iterable[tuple[str, Threat]]) -> int:
+    """About how many predictions of each side a battery needs for a sample, to judge how many samples fit."""
+    return sum(_predictions(parse(text)) if threat.queries is None else threat.queries for text, threat in chosen)
+
+
+def _predictions(attack: Attack) -> int:
+    options = spec.spec_of(attack).options.values()
+    parts = [a for v in options for a in (v if isinstance(v, tuple) else (v,)) if isinstance(a, Attack)]
+    once = sum(map(_predictions, parts)) if parts else 2 * STEPS  # a gradient costs about two predictions
+    return once * (attack.samples if isinstance(attack, EOT) else 1)
 
 
 # ---------------------------------------------------------------- the verdict
@@ -173,7 +186,7 @@ class Verdict:
 class Trial:
     """A defence to judge: both classifiers, and how to get images and labels, run the battery and read the rows.
 
-    Each function takes sample ids, in order.
+    Each function takes sample ids, in order. `asks` says how often the battery asks about a sample (see `asks`).
     """
 
     model: nn.Module
@@ -181,6 +194,7 @@ class Trial:
     images: Callable[[Sequence[int]], tuple[Tensor, Tensor]]
     run: Callable[[Sequence[int]], None]
     rows: Callable[[Sequence[int]], list[Row]]
+    asks: int
 
 
 def run_trial(
@@ -201,14 +215,18 @@ def run_trial(
     signs = first_signs(trial.model, *trial.images(samples[:LOOKED_AT]), batch)
     for flag in signs:
         warn(flag)
+    spent = cost(trial.model, trial.defended, trial.images(samples[:TIMED])[0])
+    each = trial.asks * (spent.bare_ms + spent.defended_ms) / 1000
+    expected = (
+        0 if signs else int(min(60 * minutes * SURE / max(each, 1e-9), len(samples)))
+    )  # a sign: it may take far longer
     with told():
-        done = stored + rounds(samples[stored:], 60 * minutes, trial.run)
+        done = stored + rounds(samples[stored:], 60 * minutes, trial.run, size=max(FIRST, expected))
     taken = samples[:done]
     x, y = trial.images(taken)
     report = report_of(trial.rows(taken))
     seen = {flag.name for flag in signs}
     report = dataclasses.replace(report, flags=[*signs, *(flag for flag in report.flags if flag.name not in seen)])
-    spent = cost(trial.model, trial.defended, x[:TIMED])
     return Verdict(
         report, spent, scaled(trial.model, x, y, batch or default_batch(x.device)), done, time.monotonic() - start
     )
@@ -324,4 +342,4 @@ def _in_memory(
     def rows(ids: Sequence[int]) -> list[Row]:
         return [row(text, threat, side, len(ids)) for text, threat in attacks for side in sides]
 
-    return Trial(model, defended, images, run, rows)
+    return Trial(model, defended, images, run, rows, asks(attacks))
