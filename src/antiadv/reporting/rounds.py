@@ -1,6 +1,6 @@
 """Take samples in rounds while there is time.
 
-The first round always runs. It is small, unless the caller expects more to fit. Later rounds are cut to what should fit,
+The first round always runs. It is small, unless the caller expects more to fit. Later rounds take what should fit,
 judging by the rounds before. A round of fewer than eight samples is not started, unless they are the last. So a run may
 end early. It ends late only if the machine slows down, or if the first round alone takes too long.
 """
