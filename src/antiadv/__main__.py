@@ -5,11 +5,12 @@ It imports next to nothing itself, so that Ctrl-C ends it in one line from the f
 
 import sys
 
-from antiadv.cli.start import STOPPED, stoppable_at_once
+from antiadv.cli.start import STOPPED, share_processors, stoppable_at_once
 
 
 def main() -> int:
     """Run the verb that the command line names; the exit code."""
+    share_processors()
     try:
         with stoppable_at_once():
             from antiadv.cli.__main__ import main as run

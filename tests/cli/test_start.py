@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import os
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import pytest
 
 import antiadv
 from antiadv import data, train
-from antiadv.cli import options
+from antiadv.cli import options, start
 from antiadv.cli.__main__ import VERBS
 from antiadv.engine.precision import AUTO, PRECISIONS
 from antiadv.evaluation.cell import LOOKS
@@ -169,3 +170,26 @@ def test_a_signal_during_the_imports_is_one_line(module: str, blow: int, code: i
     assert (process.returncode, out) == (code, "")
     assert len(said) == 1, err
     assert said[0].startswith("antiadv: ")
+
+
+# ---------------------------------------------------------------- processors that are shared
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ({}, start.SPINS),
+        ({"GOMP_SPINCOUNT": "7"}, "7"),
+        ({"OMP_WAIT_POLICY": "active"}, None),  # who set one of them knows better
+    ],
+)
+def test_a_command_lets_threads_wait_briefly_before_it_imports_torch(given: dict[str, str], found: str | None) -> None:
+    code = (
+        "import os, sys\nfrom antiadv.__main__ import main\nsys.argv = ['antiadv', '--version']\nmain()\n"
+        "assert 'torch' not in sys.modules\nprint(os.environ.get('GOMP_SPINCOUNT'))"
+    )
+    free = {name: value for name, value in os.environ.items() if name not in start.WAITS}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=free | given, capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert done.stdout.split()[-1] == str(found), done.stderr

@@ -27,6 +27,7 @@ from tools.docs.markdown import (
 from tools.docs.parity import distance_and_limit
 
 KINDS = {"cuda": "GPU", "cpu": "CPU"}
+BESIDE = "model", "weights", "images", "precision", "threads", "seconds", "repeats", "spins"
 ALONE = ("overhead", "ceiling")  # kinds of jobs that measure ours alone
 
 Facts = dict[str, Any]
@@ -35,7 +36,7 @@ Facts = dict[str, Any]
 def page(root: Path) -> str:
     folder = root / "results" / "bench"
     found = stored(folder)
-    latency = json.loads((folder / "latency.json").read_text()) if (folder / "latency.json").exists() else None
+    latency, beside = (_read(folder / f"{name}.json") for name in ("latency", "side-by-side-cpu"))
     races = [facts for facts in found if facts["kind"] not in ALONE]
     ceilings = [ceiling_section(facts) for facts in found if facts["kind"] == "ceiling"]
     overheads = [overhead_section(facts) for facts in found if facts["kind"] == "overhead"]
@@ -47,6 +48,7 @@ def page(root: Path) -> str:
         "\n".join(["## How much faster a CPU could be\n", *(ceilings or not_run_yet(["ceiling"]))]),
         "\n".join(["## The layer's latency\n", latency_section(latency)]),
         "\n".join(["## The engine's own overhead\n", *(overheads or not_run_yet(["overhead"]))]),
+        "\n".join(["## Two commands at once\n", beside_section(beside)]),
     ]
     due = {name: race.queries for name, race in RACES.items()}
     return render(
@@ -57,6 +59,10 @@ def page(root: Path) -> str:
         sections="\n".join(sections),
         commands="\n".join(commands([*found, *defaults], latency)) or "None is stored.",
     )
+
+
+def _read(path: Path) -> Facts | None:
+    return json.loads(path.read_text()) if path.exists() else None
 
 
 def commands(found: Sequence[Facts], latency: Facts | None) -> Iterable[str]:
@@ -322,6 +328,13 @@ def latency_row(batch: str, row: Facts, verdict: Facts) -> dict[str, str]:
         "at most": f"{verdict['floor']:g}",
         "floor met": yes_or_no(verdict["near"]),
     } | {f"{side}, ms": f"{row['milliseconds'][side][1]:.2f}" for side in ("ours", "authors", "forward")}
+
+
+def beside_section(found: Facts | None) -> str:
+    if found is None:
+        return not_run_yet(["benchmarks.side_by_side"])[0]
+    rows = [{"processes": name, "times as many images": median_and_range(row)} for name, row in found["ratios"].items()]
+    return render_wrapped("benchmarks_side_by_side", **{k: found[k] for k in BESIDE}, table=table(rows))
 
 
 def overhead_section(facts: Facts) -> str:

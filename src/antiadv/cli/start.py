@@ -23,6 +23,10 @@ from antiadv.core.signals import handling
 P = ParamSpec("P")
 T = TypeVar("T")
 
+# A thread that waits for another one spins so many rounds, then sleeps. PyTorch's default is so long that a process
+# next to another one can become many times slower (docs/benchmarks.md). The limit is read when torch is imported.
+WAITS, SPINS = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"), "3000"
+
 STOPPED, ENDED = 130, 143  # exit codes after Ctrl-C and SIGTERM: 128 + signal number
 LARGEST = 2**63  # integers of torch and numpy are below
 
@@ -33,6 +37,12 @@ def stoppable_at_once() -> Iterator[None]:
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     with handling({number: _quit for number, handler in before.items() if handler not in (signal.SIG_IGN, None)}):
         yield
+
+
+def share_processors() -> None:
+    """Make the threads of torch wait briefly, unless the environment says how they wait."""
+    if not any(name in os.environ for name in WAITS):
+        os.environ[WAITS[0]] = SPINS
 
 
 def _quit(number: int, _: object) -> None:
