@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import statistics
 import subprocess
 import sys
@@ -59,7 +60,8 @@ def together(processes: int, spins: str | None, seconds: float) -> float:
 
 
 def measure(seconds: float, repeats: int) -> Facts:
-    found: Facts = {"model": MODEL, "images": IMAGES, "precision": PRECISION, "seconds": seconds, "repeats": repeats}
+    found: Facts = {"command": shlex.join(["python", "-m", "benchmarks.side_by_side", *sys.argv[1:]])}
+    found |= {"model": MODEL, "images": IMAGES, "precision": PRECISION, "seconds": seconds, "repeats": repeats}
     found |= {"weights": models.digest(models.load(MODEL)), "threads": torch.get_num_threads(), "spins": int(SPINS)}
     found |= {"versions": versions(), "revision": revision(), "ratios": {}}
     for name, processes in CASES.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import random
+import sys
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -193,6 +194,18 @@ def test_a_function_of_ones_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(BadInput, match="shape"):
         antiadv.attack(net, x, y, "function:(nearby:nothing)", antiadv.Linf(eps))
+
+
+def test_an_edited_function_has_results_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    attack = attacks.parse("function:(edited:one)")
+    assert attacks.files_digest(attack) == "", "no such file yet"
+    digests = set()
+    for step in (1, 2):
+        (tmp_path / "edited.py").write_text(f"def one(model, x, y, eps):\n    return x + {step} * eps\n")
+        digests.add(attacks.files_digest(attack))
+    assert len(digests) == 2
+    assert "edited" not in sys.modules, "it was looked for, not run"
 
 
 def test_some_of_the_samples_are_charged_to_the_right_ones() -> None:

@@ -17,6 +17,7 @@ from antiadv.attacks import ATTACKS
 from antiadv.engine.precision import PRECISIONS
 from antiadv.evaluation import Resources, Store, evaluate, make_cell
 from antiadv.evaluation.cell import Record
+from antiadv.reporting import report_of
 from antiadv.reporting.flags import RULES, before, flags
 from antiadv.reporting.rows import Row, make_row, row_table, rows
 from antiadv.reporting.select import WEAK
@@ -289,6 +290,25 @@ def test_changes_with_look(untouched: dict[str, Any], fires: bool) -> None:
         assert dict(flag.numbers) == {"turned": 1, "n": 1}
         assert flag.sentence.startswith("1 of 1 ")
         assert "sample 1" in flag.sentence
+
+
+@pytest.mark.parametrize(
+    ("attack", "end", "fires"),
+    [
+        ("pgd", {"attacked_right": 0, "distance": 0.5}, True),
+        ("pgd", {"attacked_right": 1, "distance": 0.5}, False),  # it fools nobody
+        ("pgd", {"attacked_right": 0, "distance": 0.001}, False),
+        ("pgd", {"attacked_right": 0, "distance": 0.5, "clean_right": 0}, False),
+        ("fab", {"attacked_right": 0, "distance": 0.5}, False),  # it looks for the nearest image, however far
+    ],
+)
+def test_outside_the_ball(attack: str, end: dict[str, Any], fires: bool) -> None:
+    assert ("outside_the_ball" in names(of(attack, [record(0), record(1, **end)]))) == fires
+
+
+def test_a_report_compares_the_precisions_although_it_selects_one() -> None:
+    coarse, fine = row("qeba", 10, precision="half"), row("qeba", 16)
+    assert "changes_with_precision" in [flag.name for flag in report_of([coarse, fine]).flags]
 
 
 def test_a_network_with_dice_of_its_own_is_found_out(tmp_path: Path) -> None:

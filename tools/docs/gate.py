@@ -12,6 +12,7 @@ from antiadv import attacks, defences, models
 from antiadv.core import spec
 from antiadv.evaluation import Cell, Store
 from antiadv.evaluation.cell import Record
+from antiadv.reporting.flags import LEVEL
 from antiadv.reporting.measures import Difference, paired, robust_accuracy
 from antiadv.reporting.wording import join
 from tools.docs.markdown import render, table, wrap
@@ -150,7 +151,9 @@ def _advice(n: Network) -> str:
     best = min(kept, key=lambda row: float(n.traffic[row]["alone"]))
     alone, mixed = (f"{n.traffic[best][key]:.1f}" for key in ("alone", "mixed"))
     cost = f"{alone} passes per clean image ({mixed} in batches) instead of {n.traffic['layer']['alone']:.0f}"
-    stronger = [TITLES[a] for a in ATTACKS if (d := n.gain(best, a, "layer")) is not None and d.low > 0]
+    stronger = [
+        TITLES[a] for a in ATTACKS if (d := n.gain(best, a, "layer")) is not None and d.low > 0 and d.p <= LEVEL
+    ]
     more = f", and it is stronger than the layer against {join(stronger)}" if stronger else ""
     others = [TITLES[a] for a in ATTACKS if a not in run]
     not_run = f" {join(others)} was not run." if others else ""

@@ -50,7 +50,10 @@ def page(root: Path) -> str:
     answer = f"**Too weak: {names}.**" if weak else "**No attack is weaker than chance explains.**"
     return render(
         "precision",
-        summary=wrap(f"{answer} {len(differing)} of the {len(pairs)} pairs differ by more than chance explains."),
+        summary=wrap(
+            f"{answer} {sum(pair.cells in differing for pair in pairs)} of the {len(pairs)} pairs differ by more than "
+            "chance explains."
+        ),
         auto="\n".join(automatic()),
         others=wrap(
             f"- {', '.join(f'`{name}`' for name in MADE_OF_OTHERS)} take the finest precision that one of their parts "

@@ -14,7 +14,7 @@ from typing import Any
 from antiadv.core.printable import in_markdown
 from antiadv.evaluation.store import Store
 from antiadv.reporting.curves import radii
-from antiadv.reporting.flags import Flag
+from antiadv.reporting.flags import Flag, changes_with_precision
 from antiadv.reporting.flags import flags as _flags
 from antiadv.reporting.measures import Calibration
 from antiadv.reporting.render.html import table_as_html
@@ -68,7 +68,8 @@ def report_of(rows: list[Row], scaled: Mapping[Digests, Calibration] | None = No
     """Return the report of these rows. Cells are compared whatever precision they were searched in."""
     selected = select_precision(rows)
     same = [dataclasses.replace(row, cell=ignoring_precision(row.cell)) for row in selected]
-    return Report(rows, _verdict(same), levels(same), _flags(selected), confidence(same, scaled))
+    twice = changes_with_precision([row for row in rows if row.robust is not None])  # compares what is not selected
+    return Report(rows, _verdict(same), levels(same), [*_flags(selected), *twice], confidence(same, scaled))
 
 
 def report(store: Store | str | Path) -> Report:

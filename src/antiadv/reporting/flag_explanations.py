@@ -137,6 +137,13 @@ EXPLAINED = {
         "Switch the randomness off. Or make it a defence that declares `randomised`: such a defence is judged by many "
         "draws with random numbers of its own, and attacked through `eot`.",
     ),
+    "outside_the_ball": Explanation(
+        "an attack that keeps a radius returned an image beyond it which fools the classifier. This is a count, not an "
+        "estimate.",
+        "Such an image does not count, so its sample stands. The attack may have another radius, norm or range of "
+        "pixels in mind, and the robust accuracy says nothing about it.",
+        "Let the attack return images inside the ball: project them, in the norm of the threat.",
+    ),
     "labels_differ": Explanation(
         "the defence and the bare classifier give different labels to more than 1 % of the clean or of the attacked "
         "images. This is a count, not an estimate.",

@@ -26,7 +26,7 @@ from antiadv.evaluation.cell import Cell, Record
 from antiadv.evaluation.early import NO_MORE, early_signs
 from antiadv.evaluation.judge import idle, is_randomised, ran_autoattack
 from antiadv.reporting.groups import grouped
-from antiadv.reporting.measures import Difference, Share, difference, guessing, share, standing
+from antiadv.reporting.measures import Difference, Share, difference, guessing, right, share, standing
 from antiadv.reporting.rows import Row, bare_cell, identity, level
 from antiadv.reporting.select import coarseness, ignoring_precision, weak
 
@@ -242,6 +242,17 @@ def changes_with_look(rows: Sequence[Row]) -> Iterator[Flag]:
             yield Flag("changes_with_look", (r.cell,), numbers, text)
 
 
+def outside_the_ball(rows: Sequence[Row]) -> Iterator[Flag]:
+    """An attack returned images that fool the classifier, beyond the radius, so they do not count."""
+    for r in rows:
+        ball = r.cell.threat.ball
+        beyond = [x for x in r.records if right(x) and 2 * x.attacked_right <= x.draws and x.distance > ball.reach]
+        if beyond and not attacks.parse(r.cell.attack).minimal:
+            text = f"{len(beyond)} of {len(r.records)} images of {_name(r)} fool the classifier beyond the radius, and"
+            numbers = ("beyond", float(len(beyond))), ("n", float(len(r.records)))
+            yield Flag("outside_the_ball", (r.cell,), numbers, f"{text} count as standing.")
+
+
 def labels_differ(rows: Sequence[Row]) -> Iterator[Flag]:
     """The defence and the bare classifier give different labels to more than 1 % of the clean or attacked images."""
     for r in rows:
@@ -288,6 +299,7 @@ RULES: dict[str, Rule] = {
         too_few_digits,
         changes_with_draw,
         changes_with_look,
+        outside_the_ball,
         labels_differ,
         worse_than_bare,
     )

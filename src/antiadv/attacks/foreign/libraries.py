@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.util
 import inspect
 import math
 import random
@@ -156,6 +157,15 @@ class Function(Foreign):
 
     path: str
     level: Level = "gradients"
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The file of the module, so that an edited function has results of its own."""
+        with current_directory_importable(), contextlib.suppress(ImportError, ValueError):
+            found = importlib.util.find_spec(self.path.partition(":")[0])
+            if found is not None and found.has_location and found.origin is not None:
+                return (found.origin,)
+        return ()
 
     def _run(self, counted: CountingModel, x: Tensor, y: Tensor, ball: Ball) -> Tensor:
         where, _, name = self.path.partition(":")
