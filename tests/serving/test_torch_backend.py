@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -108,3 +110,14 @@ def test_an_endpoint_and_a_network_that_cannot_be_copied_are_refused() -> None:
     locked.lock = threading.Lock()  # type: ignore[assignment]
     with pytest.raises(BadInput, match="copied"):
         TorchBackend(locked, SHAPE, CPU)
+
+
+def test_the_layer_in_ones_own_api_runs_as_the_page_shows_it() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "deploy.md").read_text()
+    (block,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    names = {"my_net": bare()}
+    exec(block, names)
+    image = (255 * X[0]).astype(np.uint8).transpose(1, 2, 0)
+    found = names["predict"](image)
+    assert (found.shape, found.dtype) == ((CLASSES,), np.float32)
+    assert found.sum() == pytest.approx(1, abs=1e-5)
