@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from antiadv import AntiAdversary
 from antiadv.core.defence import Stages
@@ -77,8 +78,14 @@ def test_the_second_stage_of_a_gated_layer_meets_a_few_sizes() -> None:
 def test_graphs_need_cuda_and_images_must_fit() -> None:
     with pytest.raises(BadInput, match="CUDA"):
         TorchBackend(bare(), SHAPE, CPU, captured=True)
-    with pytest.raises(BadInput):
-        TorchBackend(bare(), (3, 9, 9), CPU)
+    for model in (bare(), network()):
+        with pytest.raises(BadInput, match=r"shape 3,9,9: mat1 .* another shape, give that as --shape\.$"):
+            TorchBackend(model, (3, 9, 9), CPU)
+
+
+def test_probabilities_are_not_blamed_on_the_shape() -> None:
+    with pytest.raises(BadInput, match=r"found probabilities .* Remove the softmax\.$"):
+        TorchBackend(AntiAdversary(nn.Sequential(bare(), nn.Softmax(1)).eval(), 1, 0.1), SHAPE, CPU)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
