@@ -25,7 +25,7 @@ from antiadv.core.bounds import read_json
 from antiadv.core.errors import BadInput, reason
 from antiadv.core.files import write_entries
 from antiadv.core.validation import is_count
-from antiadv.serving.backend import Backend
+from antiadv.serving.backend import Backend, Checked
 
 FORMAT = 1
 CARD = "bundle.json"
@@ -65,7 +65,11 @@ class Bundle:
         return tuple(self.card["class_names"])
 
     def backend(self, threads: int | None = None, provider: str = "cpu") -> Backend:
-        """What answers requests: ONNX Runtime with this number of threads, or PyTorch."""
+        """What answers: ONNX Runtime with this number of threads, or PyTorch. It checks its images."""
+        return Checked(self.unchecked(threads, provider))
+
+    def unchecked(self, threads: int | None = None, provider: str = "cpu") -> Backend:
+        """The same for a server, which checks its requests itself."""
         if self.kind == "onnx":
             from antiadv.serving.onnx_backend import OnnxBackend
 
