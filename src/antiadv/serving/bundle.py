@@ -102,7 +102,15 @@ class Bundle:
 
 
 def open_bundle(path: str | Path, *, trust: bool = False) -> Bundle:
-    """Read and check the card of a bundle. With `trust`, formats that can run code are opened too."""
+    """Read and check the card of a bundle. With `trust`, formats that can run code are opened too.
+
+    >>> import antiadv, tempfile, torch
+    >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 3)).eval()
+    >>> images = torch.linspace(0, 1, 48).view(4, 3, 2, 2)
+    >>> made = antiadv.export(net, images, Path(tempfile.mkdtemp()) / "bundle", "pt2")
+    >>> antiadv.open_bundle(made.path, trust=True).backend().run(images.numpy()).scores.shape
+    (4, 3)
+    """
     folder = Path(path).expanduser()
     card = folder / CARD
     if not card.is_file():
