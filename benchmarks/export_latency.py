@@ -72,7 +72,7 @@ def _sides(
     f: nn.Module, layer: nn.Module, bare: Bundle, defended: Bundle, threads: int
 ) -> dict[str, Callable[[Tensor], Any]]:
     torch.set_num_threads(threads)
-    first, second = (bundle.backend(threads=threads) for bundle in (bare, defended))
+    first, second = (bundle.unchecked(threads=threads) for bundle in (bare, defended))
     calls = (f, layer, lambda x: first.run(x.numpy()), lambda x: second.run(x.numpy()))
     return dict(zip(SIDES, calls, strict=True))
 

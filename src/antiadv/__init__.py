@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from antiadv.reporting.league import league
     from antiadv.reporting.trial import verdict
     from antiadv.reporting.tune import tune
+    from antiadv.serving.bundle import open_bundle
     from antiadv.serving.export import export
 
 __all__ = [
@@ -54,6 +55,7 @@ __all__ = [
     "league",
     "make_cell",
     "models",
+    "open_bundle",
     "report",
     "tune",
     "verdict",
@@ -83,6 +85,7 @@ _HOMES = {
     "export": "antiadv.serving.export",
     "league": "antiadv.reporting.league",
     "make_cell": "antiadv.evaluation",
+    "open_bundle": "antiadv.serving.bundle",
     "report": "antiadv.reporting",
     "tune": "antiadv.reporting.tune",
     "verdict": "antiadv.reporting.trial",

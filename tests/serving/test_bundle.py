@@ -71,6 +71,25 @@ def test_an_unknown_provider_or_no_thread_gets_a_sentence(tmp_path: Path) -> Non
         bundle.backend(threads=0)
 
 
+IMAGES = np.full((2, *SHAPE), 0.5, np.float32)
+UNFIT: dict[str, tuple[Any, str]] = {
+    "bytes": (IMAGES * 255, r"row 0 has pixels outside \[0, 1\]"),
+    "NaN": (IMAGES * np.array([1, np.nan], np.float32)[:, None, None, None], "row 1 has pixels that are not finite"),
+    "float64": (IMAGES.astype(np.float64), "found float64"),
+    "uint8": (IMAGES.astype(np.uint8), "found uint8"),
+    "one image": (IMAGES[0], r"\[n, 3, 4, 4\].*found float32 \(3, 4, 4\)"),
+    "channels last": (IMAGES.transpose(0, 2, 3, 1), r"found float32 \(2, 4, 4, 3\)"),
+    "a list": (IMAGES.tolist(), "found list"),
+}
+
+
+@pytest.mark.parametrize("case", UNFIT)
+def test_images_that_the_server_refuses_get_a_sentence_in_python(case: str, tmp_path: Path) -> None:
+    images, said = UNFIT[case]
+    with pytest.raises(BadInput, match=said):
+        open_bundle(write(tmp_path / "b")).backend(threads=1).run(images)
+
+
 @pytest.mark.parametrize("kind", ["pt2", "aoti"])
 def test_a_format_that_can_run_code_is_not_even_opened_without_trust(kind: str, tmp_path: Path) -> None:
     (tmp_path / FILES[kind]).write_bytes(b"PK not read at all")

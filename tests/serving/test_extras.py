@@ -36,6 +36,11 @@ def test_a_missing_package_is_named_with_its_extra(
         spec.loader.exec_module(importlib.util.module_from_spec(spec))
 
 
+def test_several_missing_packages_are_one_sentence() -> None:
+    said = "this needs uvicorn and httptools, which must be installed first: pip install 'antiadv[serve]'"
+    assert str(MissingExtra("uvicorn and httptools", "serve")) == said
+
+
 @pytest.mark.parametrize(
     "options",
     [

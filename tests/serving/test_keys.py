@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from antiadv.core.errors import BadInput
-from antiadv.serving.keys import Keys, digest
+from antiadv.serving.keys import Key, Keys, digest
 from antiadv.serving.limits import Refused
 from antiadv.serving.serve import read_keys
 
@@ -80,6 +84,29 @@ def test_renewed_keys_keep_what_was_spent() -> None:
 def test_a_bad_line_is_named(text: str) -> None:
     with pytest.raises(BadInput, match="line 1"):
         Keys.read(text)
+
+
+def test_an_empty_key_is_refused_in_a_file_and_never_matches(tmp_path: Path) -> None:
+    text = f"admin {digest('')}"
+    (tmp_path / "keys").write_text(text)
+    for path, given in ((tmp_path / "keys", None), (None, text)):
+        with pytest.raises(BadInput, match="line 1 of the keys has the digest of an empty key"):
+            read_keys(path, given, None)
+    keys = Keys([Key("admin", digest(""))])
+    assert status(keys.client, None) == status(keys.client, "") == 401
+
+
+@pytest.mark.skipif(shutil.which("sha256sum") is None, reason="needs sha256sum")
+def test_the_recipe_of_the_page_makes_a_key_that_is_taken(tmp_path: Path) -> None:
+    page = Path(__file__).parents[2] / "docs" / "serving.md"
+    lines = page.read_text().partition("## Keys")[2].partition("```sh\n")[2].partition("antiadv serve")[0]
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-c", lines], cwd=tmp_path, env=os.environ | {"PATH": path}, capture_output=True, text=True, check=True
+    )
+    keys = read_keys(tmp_path / "keys.txt", None, None)
+    assert keys.client(done.stdout.strip()) == "ann"
+    assert status(keys.charge, "ann", 10_001) == 429
 
 
 def test_a_name_twice_is_refused() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from antiadv import AntiAdversary
 from antiadv.core.defence import Stages
@@ -75,8 +78,14 @@ def test_the_second_stage_of_a_gated_layer_meets_a_few_sizes() -> None:
 def test_graphs_need_cuda_and_images_must_fit() -> None:
     with pytest.raises(BadInput, match="CUDA"):
         TorchBackend(bare(), SHAPE, CPU, captured=True)
-    with pytest.raises(BadInput):
-        TorchBackend(bare(), (3, 9, 9), CPU)
+    for model in (bare(), network()):
+        with pytest.raises(BadInput, match=r"shape 3,9,9: mat1 .* another shape, give that as --shape\.$"):
+            TorchBackend(model, (3, 9, 9), CPU)
+
+
+def test_probabilities_are_not_blamed_on_the_shape() -> None:
+    with pytest.raises(BadInput, match=r"found probabilities .* Remove the softmax\.$"):
+        TorchBackend(AntiAdversary(nn.Sequential(bare(), nn.Softmax(1)).eval(), 1, 0.1), SHAPE, CPU)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -108,3 +117,14 @@ def test_an_endpoint_and_a_network_that_cannot_be_copied_are_refused() -> None:
     locked.lock = threading.Lock()  # type: ignore[assignment]
     with pytest.raises(BadInput, match="copied"):
         TorchBackend(locked, SHAPE, CPU)
+
+
+def test_the_layer_in_ones_own_api_runs_as_the_page_shows_it() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "deploy.md").read_text()
+    (block,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    names = {"my_net": bare()}
+    exec(block, names)
+    image = (255 * X[0]).astype(np.uint8).transpose(1, 2, 0)
+    found = names["predict"](image)
+    assert (found.shape, found.dtype) == ((CLASSES,), np.float32)
+    assert found.sum() == pytest.approx(1, abs=1e-5)

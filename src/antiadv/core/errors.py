@@ -43,7 +43,7 @@ class MissingExtra(AntiadvError, ImportError):
     """An optional package is needed for this."""
 
     def __init__(self, package: str, extra: str) -> None:
-        super().__init__(f"this needs the package {package}, which is not installed; pip install 'antiadv[{extra}]'")
+        super().__init__(f"this needs {package}, which must be installed first: pip install 'antiadv[{extra}]'")
 
 
 class Unfinished(AntiadvError):

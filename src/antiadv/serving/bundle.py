@@ -25,7 +25,7 @@ from antiadv.core.bounds import read_json
 from antiadv.core.errors import BadInput, reason
 from antiadv.core.files import write_entries
 from antiadv.core.validation import is_count
-from antiadv.serving.backend import Backend
+from antiadv.serving.backend import Backend, Checked
 
 FORMAT = 1
 CARD = "bundle.json"
@@ -65,7 +65,11 @@ class Bundle:
         return tuple(self.card["class_names"])
 
     def backend(self, threads: int | None = None, provider: str = "cpu") -> Backend:
-        """What answers requests: ONNX Runtime with this number of threads, or PyTorch."""
+        """What answers: ONNX Runtime with this number of threads, or PyTorch. It checks its images."""
+        return Checked(self.unchecked(threads, provider))
+
+    def unchecked(self, threads: int | None = None, provider: str = "cpu") -> Backend:
+        """The same for a server, which checks its requests itself."""
         if self.kind == "onnx":
             from antiadv.serving.onnx_backend import OnnxBackend
 
@@ -98,7 +102,15 @@ class Bundle:
 
 
 def open_bundle(path: str | Path, *, trust: bool = False) -> Bundle:
-    """Read and check the card of a bundle. With `trust`, formats that can run code are opened too."""
+    """Read and check the card of a bundle. With `trust`, formats that can run code are opened too.
+
+    >>> import antiadv, tempfile, torch
+    >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 3)).eval()
+    >>> images = torch.linspace(0, 1, 48).view(4, 3, 2, 2)
+    >>> made = antiadv.export(net, images, Path(tempfile.mkdtemp()) / "bundle", "pt2")
+    >>> antiadv.open_bundle(made.path, trust=True).backend().run(images.numpy()).scores.shape
+    (4, 3)
+    """
     folder = Path(path).expanduser()
     card = folder / CARD
     if not card.is_file():

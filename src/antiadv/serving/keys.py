@@ -7,8 +7,8 @@
 
 The file holds digests of the keys, so it gives no access to who reads it. Keys must be long and random, because the
 digest is a plain SHA-256: `python -c "import secrets; print(secrets.token_urlsafe(32))"`. A given key is compared with
-all digests in constant time. What each key has spent is kept in the file `ledger`, if there is one, and survives a
-restart.
+all digests in constant time. An empty key matches none. What each key has spent is kept in the file `ledger`, if there
+is one, and survives a restart.
 """
 
 from __future__ import annotations
@@ -69,12 +69,16 @@ class Keys:
         """The name of the client; None if there are no keys."""
         if not self._keys:
             return None
-        found, asked = None, digest(given or "")
+        found = self._owner(given) if given else None
+        if found is None:
+            raise Refused(401, "this server needs an API key, in the header Authorization: Bearer KEY or X-API-Key.")
+        return found
+
+    def _owner(self, given: str) -> str | None:
+        found, asked = None, digest(given)
         for key in self._keys:  # all of them, so that the time does not tell which one is near
             if hmac.compare_digest(key.digest, asked):
                 found = key.name
-        if found is None:
-            raise Refused(401, "this server needs an API key, in the header Authorization: Bearer KEY or X-API-Key.")
         return found
 
     def check(self, client: str | None, rows: int) -> None:
@@ -107,6 +111,10 @@ def _key(words: list[str], number: int) -> Key:
     sound = NAME.fullmatch(name) and re.fullmatch(r"[0-9a-f]{64}", code) and len(rest) <= 1
     if not sound or not all(re.fullmatch(r"[0-9]{1,15}", word) for word in rest):
         raise BadInput(f"line {number} of the keys must be NAME SHA256 [QUERIES], the digest in 64 hex digits.")
+    if code == digest(""):
+        raise BadInput(
+            f"line {number} of the keys has the digest of an empty key. Give the digest of a long, random key."
+        )
     return Key(name, code, int(rest[0]) if rest else None)
 
 

@@ -21,8 +21,7 @@ from typing import Any, NoReturn  # Any: what a JSON text holds
 import numpy as np
 from numpy.typing import NDArray
 
-from antiadv.core.validation import OVERSHOOT
-from antiadv.serving.backend import Answer, Images
+from antiadv.serving.backend import Answer, Images, wrong_pixels
 from antiadv.serving.limits import Refused
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
@@ -63,7 +62,8 @@ def read(body: bytes, header_length: str | None, shape: tuple[int, ...], rows: i
         raise Refused(400, f"the input must have the name {INPUT} and the datatype FP32.")
     count = _count(entry.get("shape"), shape, rows)
     images = _images(entry, tail, count * pixels).reshape(count, *shape)
-    _check_range(images)
+    if (wrong := wrong_pixels(images)) is not None:
+        raise Refused(400, wrong)
     return Asked(images, name, _outputs(request))
 
 
@@ -198,17 +198,6 @@ def _listed(data: object, numbers: int) -> Images:
         raise Refused(400, f"the shape needs {numbers} numbers; data has {values.size}.")
     with np.errstate(over="ignore"):  # becomes infinite, which is refused
         return values.astype(np.float32).ravel()
-
-
-def _check_range(images: Images) -> None:
-    """Refuse NaN, infinity and pixels outside [0, 1], and name the first such row."""
-    least, most = -OVERSHOOT, 1 + OVERSHOOT
-    if images.min() >= least and images.max() <= most:  # false for NaN
-        return
-    flat = images.reshape(len(images), -1)
-    row = int((~((flat >= least) & (flat <= most)).all(1)).argmax())
-    what = "pixels outside [0, 1]" if np.isfinite(flat[row]).all() else "pixels that are not finite"
-    raise Refused(400, f"row {row} has {what}; scale pixels to [0, 1] and do not normalise them.")
 
 
 def _outputs(request: dict[str, Any]) -> dict[str, bool]:

@@ -70,7 +70,7 @@ class Source:
 
         bundle = open_bundle(path, trust=self.trust)
         check_batch(batch, bundle.shape)
-        backend = bundle.backend(threads=self.threads)
+        backend = bundle.unchecked(threads=self.threads)
         version = _short_digest(bundle.card)
         return Loaded([backend], self.name or path.resolve().name, version, bundle.class_names or None, bundle.card)
 

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from antiadv.core.errors import BadInput, reason
+from antiadv.core.errors import AntiadvError, BadInput, reason
 from antiadv.core.validation import check_base
 from antiadv.engine.cuda_graphs import static_size
 from antiadv.engine.fast import Replayed
@@ -68,8 +68,14 @@ def _classes(model: nn.Module, image: Tensor) -> int:
         with torch.no_grad():
             scores = model(image)
     except Exception as error:  # whatever other code raises
+        own = error.__cause__ or error  # of the network, where `fitting` explained it
+        if isinstance(own, AntiadvError):
+            raise
         shape = ",".join(map(str, image.shape[1:]))
-        raise BadInput(f"the classifier fails on an image of shape {shape}: {reason(error)}. Give --shape.") from error
+        raise BadInput(
+            f"the classifier fails on an image of shape {shape}: {reason(own)}. "
+            "If its images have another shape, give that as --shape."
+        ) from error
     if not isinstance(scores, Tensor) or scores.ndim != 2 or len(scores) != 1:
         raise BadInput("a classifier must answer one row of scores for one image; found something else.")
     return int(scores.shape[1])
