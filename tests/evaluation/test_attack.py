@@ -261,8 +261,11 @@ BAD_INPUT: dict[str, tuple[Callable[[], tuple[Any, Any, Any]], str]] = {
         r"\(3\).*\(1,\).*\(3, 4, 4\)",
     ),
     "labels in a list": (lambda: (TOY.model, X, [0, 1]), "in a tensor.*found list"),
-    "scores and more": (lambda: (Around(lambda s: (s, s)), TOY.x, TOY.y), r"\[N, K\] for 6 images; found tuple.*Wrap"),
-    "scores by name": (lambda: (Around(lambda s: {"logits": s}), TOY.x, TOY.y), "found dict.*Wrap"),
+    "scores and more": (
+        lambda: (Around(lambda s: (s, s)), TOY.x, TOY.y),
+        r"\[N, K\] for 6 images; found tuple.*antiadv\.wrap\(net\)",
+    ),
+    "scores by name": (lambda: (Around(lambda s: {"logits": s}), TOY.x, TOY.y), r"found dict.*antiadv\.wrap\(net\)"),
     "labels for scores": (lambda: (Around(lambda s: s.argmax(1)), TOY.x, TOY.y), r"found \(6,\).*Wrap"),
     "no gradients": (lambda: (Around(torch.Tensor.detach), TOY.x, TOY.y), "gradients"),
     "gradients for its weights alone": (lambda: (Cut(), X, Y), "gradients"),
@@ -301,6 +304,10 @@ BAD_INPUT: dict[str, tuple[Callable[[], tuple[Any, Any, Any]], str]] = {
     "images of doubles": (
         lambda: (small_net(), X.double(), Y),
         r"torch\.float32 .*found torch\.float64, .*\(RuntimeError: .*\)",
+    ),
+    "images of 16 bits": (
+        lambda: (small_net().half(), X.half(), Y),
+        r"float32, .*found torch\.float16\. Convert images and network with \.float\(\)",
     ),
     "a network elsewhere": (
         lambda: (small_net().to("meta"), X, Y),

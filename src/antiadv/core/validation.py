@@ -22,6 +22,7 @@ NO_GRADIENT = (
 )
 TRAINING = "the classifier must be in evaluation mode; found it in training mode. Call .eval() on it first."
 FLOATS = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})  # float8 has no arithmetic
+COARSE = frozenset({torch.float16, torch.bfloat16})
 INTEGERS = frozenset(getattr(torch, f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64))  # no bool
 
 SAMPLES_NAMED = 8  # at most, in one message
@@ -86,8 +87,16 @@ def describe(t: object) -> str:
 
 
 def check_images(x: Tensor) -> None:
-    """A batch of finite floating-point images in [0, 1]. Waits for the device once."""
+    """A batch of finite float32 or float64 images in [0, 1]. Waits for the device once.
+
+    In 16 bits, an image at the edge of a ball is rounded to a point outside, so an attack would seem to fail.
+    """
     check_float(x)
+    if x.dtype in COARSE:
+        raise BadInput(
+            f"images must be float32, since 16 bits round them out of the ball; found {x.dtype}. "
+            "Convert images and network with .float()."
+        )
     if x.numel() == 0:
         return
     if x.is_meta:
@@ -121,9 +130,11 @@ def check_shape(s: Tensor, x: Tensor) -> None:
         _check_plain(s, x)
     if not isinstance(s, Tensor) or s.ndim != 2 or s.shape[0] != x.shape[0]:  # len() would fix the size in a trace
         found = tuple(s.shape) if isinstance(s, Tensor) else type(s).__name__
-        todo = (
-            "Flatten its output." if isinstance(s, Tensor) and s.ndim > 2 else "Wrap it so that it returns these alone."
-        )
+        todo = "Wrap it so that it returns these alone."
+        if not isinstance(s, Tensor):
+            todo = "Write antiadv.wrap(net): it takes the scores out of a tuple, or what a dict names logits."
+        elif s.ndim > 2:
+            todo = "Flatten its output."
         raise BadInput(f"the classifier must return scores [N, K] for {len(x)} images; found {found}. {todo}")
     if s.shape[1] < 2:
         raise BadInput(
