@@ -139,7 +139,23 @@ def test_images_divided_twice_are_found() -> None:
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "--model", "compact:standard", "--samples", "0:40", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert {f["name"] for f in found} >= {"range", "scores", "gradients", "normalisation"}
+    names = {f["name"] for f in found}
+    assert names >= {"range", "scores", "gradients", "normalisation"}
+    assert not names & {"mode", "dtype"}, "our loader sets both"
+
+
+def trained() -> nn.Module:
+    return zoo().train().half()
+
+
+def test_the_command_says_in_which_state_your_function_returns_the_network(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--model", f"{__name__}:trained", "--samples", "0:40"]) == 0
+    said = capsys.readouterr().out
+    assert "note   mode           your function returns it in training mode" in said
+    assert "note   dtype          some weights are float16, as your function returns it" in said
+    assert "model = model.eval()" in said
+    assert main(["check", "--model", f"{__name__}:zoo", "--samples", "0:40"]) == 0
+    assert "fine   mode           evaluation mode\nfine   dtype          weights are float32" in capsys.readouterr().out
 
 
 def test_gradients_that_are_no_numbers_are_found() -> None:

@@ -109,6 +109,18 @@ def untested(version: str) -> list[Finding]:
     return [Finding("torch", None, f"version {version} is outside the tested range, {a}.{b} to {c}.{d}")]
 
 
+def as_returned(model: nn.Module) -> list[Finding]:
+    """The state in which your function returns a network. The command line corrects it itself; your code must do so."""
+    mode, dtype = _try("mode", lambda: check_base(model), "evaluation mode"), _dtype(model)
+    if not mode.fine:
+        found = "your function returns it in training mode; antiadv sets .eval() itself, your own code must"
+        mode = Finding("mode", None, found, "model = model.eval()")
+    if not dtype.fine:
+        found = f"{dtype.found.partition(',')[0]}, as your function returns it; antiadv computes in float32"
+        dtype = Finding("dtype", None, found, dtype.todo)
+    return [mode, dtype]
+
+
 def _range(x: Tensor) -> Finding:
     finding = _try("range", lambda: check_images(x), "")
     if not finding.fine or not x.numel():

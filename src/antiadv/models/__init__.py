@@ -53,6 +53,8 @@ __all__ = [
     "is_remote",
     "label",
     "load",
+    "ready",
+    "returned",
 ]
 
 MODELS: spec.Registry = {
@@ -78,7 +80,16 @@ cards = find_cards
 
 def load(text: str) -> nn.Module:
     """Load the network of a spec or import path, in eval mode and float32, without parameter gradients."""
+    return ready(returned(text))
+
+
+def returned(text: str) -> nn.Module:
+    """The network of a spec or import path as its loader or your function returns it."""
     network: nn.Module = _imported(text.strip()) if _is_import_path(text) else spec.parse(text, MODELS, "model")
+    return network
+
+
+def ready(network: nn.Module) -> nn.Module:
     return network.eval().requires_grad_(False).float()
 
 
