@@ -77,6 +77,7 @@ def test_a_missing_normalisation_is_found_and_the_line_mends_it() -> None:
     x, y = images()
     model = Undo(zoo())
     found = wrong(model, x, y)["normalisation"]
+    assert "a guess: use the constants of your training" in found.todo
     mended = eval(found.todo.removeprefix("model = "), {"antiadv": antiadv, "model": model})
     assert wrong(mended, x, y) == {}
 

@@ -36,6 +36,7 @@ from antiadv.models.preprocess import CONSTANTS, Normalise
 
 APART = 1e-3  # of the scores' spread: more than rounding in another batch size makes
 TESTED = (2, 11), (2, 15)  # versions of torch
+GUESSED = "  # a guess: use the constants of your training"
 CLEARLY = 3.0  # standard errors by which a variant must be better to be named
 
 
@@ -202,7 +203,7 @@ def variants(channels: int) -> Iterator[tuple[str, str, Change]]:
         if name == "cifar100" or max(len(mean), len(std)) not in (1, channels):  # cifar10's are within 0.03 of it
             continue
         normalise = Normalise(mean, std)
-        line = f"model = antiadv.wrap(model, mean={_short(mean)}, std={_short(std)})"
+        line = f"model = antiadv.wrap(model, mean={_short(mean)}, std={_short(std)}){GUESSED}"
         yield f"normalised with the constants of {name}", line, _done(normalise)
         line = "The model normalises twice: take one of the two out."
         yield f"with the constants of {name} undone", line, _undone(normalise)
