@@ -253,6 +253,19 @@ class Around(torch.nn.Module):
         return self.change(TOY.model(x))
 
 
+class Last(nn.Module):
+    """Takes images [N, H, W, C]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = small_net()
+        self.eval()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        s: torch.Tensor = self.net(x.permute(0, 3, 1, 2))
+        return s
+
+
 X, Y = torch.full((2, 3, 4, 4), 0.5), torch.tensor([0, 1])
 BAD_INPUT: dict[str, tuple[Callable[[], tuple[Any, Any, Any]], str]] = {
     "images of bytes, as floats": (lambda: (TOY.model, X * 255, Y), r"found \[127.5, 127.5\]"),
@@ -301,6 +314,10 @@ BAD_INPUT: dict[str, tuple[Callable[[], tuple[Any, Any, Any]], str]] = {
         lambda: (small_net(), X.permute(0, 2, 3, 1), Y),
         r"\[N, C, H, W\]; found shape \(2, 4, 4, 3\).*permute\(0, 3, 1, 2\)",
     ),
+    "a network that takes channels last": (
+        lambda: (Last(), X, Y),
+        r"shape \(2, 3, 4, 4\).*antiadv\.wrap\(net, channels_last=True\)",
+    ),
     "images of doubles": (
         lambda: (small_net(), X.double(), Y),
         r"torch\.float32 .*found torch\.float64, .*\(RuntimeError: .*\)",
@@ -327,6 +344,10 @@ def test_bad_input_is_refused_with_what_was_found(what: str) -> None:
     model, x, y = make()
     with pytest.raises(BadInput, match=message):
         antiadv.attack(model, x, y, "pgd", Linf(0.1))
+
+
+def test_the_advice_for_channels_last_works() -> None:
+    assert len(antiadv.attack(antiadv.wrap(Last(), channels_last=True), X, Y, "pgd:steps=2", Linf(0.1)).records) == 2
 
 
 class Writes(torch.nn.Module):

@@ -14,6 +14,7 @@ from antiadv.core.engine import Eager
 from antiadv.evaluation.preflight import Finding, preflight, untested
 from antiadv.models.preprocess import CONSTANTS, Normalise
 from tests.contract.test_no_silent_numbers import Slopeless
+from tests.evaluation.test_attack import Last
 
 
 def images() -> tuple[Tensor, Tensor]:
@@ -114,6 +115,12 @@ def test_turned_channels_are_found() -> None:
 def test_other_mistakes(model: nn.Module, name: str) -> None:
     x = torch.rand(8, 3, 2, 2, generator=torch.Generator().manual_seed(0))
     assert name in wrong(model, x, torch.zeros(8, dtype=torch.int64))
+
+
+def test_channels_last_is_named_where_the_network_turns_its_images() -> None:
+    x = torch.rand(2, 3, 4, 4, generator=torch.Generator().manual_seed(0))
+    found = wrong(Last(), x, torch.zeros(2, dtype=torch.int64))["scores"]
+    assert "antiadv.wrap(net, channels_last=True)" in found.found
 
 
 def test_a_model_without_gradients_is_noted_and_not_wrong() -> None:

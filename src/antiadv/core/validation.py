@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 from collections.abc import Iterator
 from numbers import Integral
 
@@ -27,6 +28,7 @@ INTEGERS = frozenset(getattr(torch, f"{sign}int{bits}") for sign in ("", "u") fo
 
 SAMPLES_NAMED = 8  # at most, in one message
 OF_SIZES = "shapes cannot be multiplied", "must match the size", "channels"  # in torch's messages about sizes
+CHANNELS_LAST = "For a network that takes channels last, write antiadv.wrap(net, channels_last=True)"
 OVERSHOOT = 1e-5  # by which images may leave [0, 1]: resizing and normalising make less
 
 
@@ -269,12 +271,21 @@ def _misfit(model: nn.Module, x: Tensor, reason: str) -> str | None:
     elif (channels := _channels(model)) not in (None, x.shape[1]):
         asked, found = f"have {channels} channels as the classifier takes them", f"{x.shape[1]}"
         todo = "Repeat a grey channel, or make colour grey"
+    elif turned(x, reason):
+        asked, found = "have their channels where the classifier takes them", f"shape {tuple(x.shape)}"
+        todo = CHANNELS_LAST
     elif any(words in reason for words in OF_SIZES):
         asked, found = "have the size that the classifier takes", " × ".join(map(str, x.shape[1:]))
         todo = "Resize them, or use the network that they are for"
     else:
         return None
     return f"images must {asked}; found {found}, and it fails ({reason}). {todo}."
+
+
+def turned(x: Tensor, reason: str) -> bool:
+    """Whether torch says that a convolution got the height or width of images whose channels it wants."""
+    said = re.search(r"to have (\d+) channels, but got (\d+)", reason)
+    return said is not None and int(said[1]) == x.shape[1] != int(said[2]) and int(said[2]) in x.shape[2:]
 
 
 def _channels(model: nn.Module) -> int | None:

@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from antiadv.core.engine import Eager
 from antiadv.core.errors import AntiadvError, BadInput, first_line
 from antiadv.core.losses import margin
-from antiadv.core.validation import NO_GRADIENT, check_base, check_images, check_labels, check_scores
+from antiadv.core.validation import NO_GRADIENT, check_base, check_images, check_labels, check_scores, fitting
 from antiadv.evaluation.early import FEW, NO_MORE, guesses
 from antiadv.models.preprocess import CONSTANTS, Normalise
 
@@ -67,7 +67,10 @@ def preflight(model: nn.Module, x: Tensor, y: Tensor, batch: int = 64) -> list[F
     ]
     ask = Eager(batch)
     try:
-        s = ask.scores(model, x)
+        with fitting(model, x):
+            s = ask.scores(model, x)
+    except AntiadvError as error:
+        return [*findings, Finding("scores", False, str(error))]
     except Exception as error:
         return [*findings, Finding("scores", False, f"the model fails on these images ({first_line(error)})")]
 
