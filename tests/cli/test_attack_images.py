@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch import nn
 
 import antiadv
 from antiadv.cli.__main__ import main
@@ -60,6 +61,24 @@ def test_probabilities_are_refused_in_the_same_words(capsys: pytest.CaptureFixtu
     with pytest.raises(BadInput, match="logits") as refused:
         antiadv.attack(make_probable(), x, torch.zeros(2, dtype=torch.int64), "pgd", antiadv.Linf(0.1))
     assert str(refused.value).split(";")[0] in capsys.readouterr().err
+
+
+def make_flat() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 4)).eval()
+
+
+@pytest.mark.parametrize(
+    ("model", "advice"),
+    [
+        ("tests.evaluation.test_attack:Last", "antiadv.wrap(net, channels_last=True)."),
+        (f"{__name__}:make_flat", "--size."),
+    ],
+)
+def test_a_picture_that_does_not_fit_is_refused_with_advice(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, model: str, advice: str
+) -> None:
+    assert main(["attack", str(picture(tmp_path / "one.png", "RGB")), "--model", model, "--out", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.strip().endswith(advice)
 
 
 def test_other_channels_are_refused_in_the_same_words() -> None:

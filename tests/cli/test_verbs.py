@@ -260,7 +260,7 @@ BAD = {
     "unknown model": ({"--model": "resnet19"}, "resnet18"),
     "missing module": ({"--model": "no.such:thing"}, "no"),
     "unknown data": ({"--data": "cifar11"}, "unknown data set 'cifar11'; did you mean cifar10?"),
-    "bad threat": ({"--threat": "8/255"}, "unknown threat '8/255'; known: linf, l2"),
+    "bad threat": ({"--threat": "8/255"}, "a norm and a radius; found '8/255'. Write linf:8/255."),
     "bad number": ({"--threat": "linf:8/0"}, "'8/0'"),
     "no budget": ({"--threat": "linf:8/255,queries=0"}, "quer"),
     "a budget beyond counting": ({"--threat": f"linf:8/255,queries={2**63}"}, "2^63"),

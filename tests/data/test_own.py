@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -74,8 +75,17 @@ def test_a_file_that_is_not_there_or_no_array(tmp_path: Path) -> None:
 
 def test_what_would_run_code_is_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "mine.npz", images=X, labels=np.array([print] * 6, dtype=object))
-    with pytest.raises(BadInput, match="cannot be read as arrays"):
+    with pytest.raises(BadInput, match=r"cannot be read as arrays: .*labels as integers, with .*numpy\.savez"):
         data.load(f"arrays:{tmp_path}/mine.npz")
+
+
+def test_the_current_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadInput, match=f"found none in {re.escape(str(tmp_path))}\\. Name"):
+        data.load("arrays:.")
+    np.save("x.npy", X)
+    np.save("y.npy", Y)
+    assert data.load("arrays:.").name == f"arrays:{tmp_path.name}"
 
 
 def test_from_the_command_line_to_the_store(

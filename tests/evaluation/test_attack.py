@@ -253,6 +253,19 @@ class Around(torch.nn.Module):
         return self.change(TOY.model(x))
 
 
+class Last(nn.Module):
+    """Takes images [N, H, W, C]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = small_net()
+        self.eval()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        s: torch.Tensor = self.net(x.permute(0, 3, 1, 2))
+        return s
+
+
 X, Y = torch.full((2, 3, 4, 4), 0.5), torch.tensor([0, 1])
 BAD_INPUT: dict[str, tuple[Callable[[], tuple[Any, Any, Any]], str]] = {
     "images of bytes, as floats": (lambda: (TOY.model, X * 255, Y), r"found \[127.5, 127.5\]"),
@@ -261,8 +274,11 @@ BAD_INPUT: dict[str, tuple[Callable[[], tuple[Any, Any, Any]], str]] = {
         r"\(3\).*\(1,\).*\(3, 4, 4\)",
     ),
     "labels in a list": (lambda: (TOY.model, X, [0, 1]), "in a tensor.*found list"),
-    "scores and more": (lambda: (Around(lambda s: (s, s)), TOY.x, TOY.y), r"\[N, K\] for 6 images; found tuple.*Wrap"),
-    "scores by name": (lambda: (Around(lambda s: {"logits": s}), TOY.x, TOY.y), "found dict.*Wrap"),
+    "scores and more": (
+        lambda: (Around(lambda s: (s, s)), TOY.x, TOY.y),
+        r"\[N, K\] for 6 images; found tuple.*antiadv\.wrap\(net\)",
+    ),
+    "scores by name": (lambda: (Around(lambda s: {"logits": s}), TOY.x, TOY.y), r"found dict.*antiadv\.wrap\(net\)"),
     "labels for scores": (lambda: (Around(lambda s: s.argmax(1)), TOY.x, TOY.y), r"found \(6,\).*Wrap"),
     "no gradients": (lambda: (Around(torch.Tensor.detach), TOY.x, TOY.y), "gradients"),
     "gradients for its weights alone": (lambda: (Cut(), X, Y), "gradients"),
@@ -298,9 +314,17 @@ BAD_INPUT: dict[str, tuple[Callable[[], tuple[Any, Any, Any]], str]] = {
         lambda: (small_net(), X.permute(0, 2, 3, 1), Y),
         r"\[N, C, H, W\]; found shape \(2, 4, 4, 3\).*permute\(0, 3, 1, 2\)",
     ),
+    "a network that takes channels last": (
+        lambda: (Last(), X, Y),
+        r"shape \(2, 3, 4, 4\).*antiadv\.wrap\(net, channels_last=True\)",
+    ),
     "images of doubles": (
         lambda: (small_net(), X.double(), Y),
         r"torch\.float32 .*found torch\.float64, .*\(RuntimeError: .*\)",
+    ),
+    "images of 16 bits": (
+        lambda: (small_net().half(), X.half(), Y),
+        r"float32, .*found torch\.float16\. Convert images and network with \.float\(\)",
     ),
     "a network elsewhere": (
         lambda: (small_net().to("meta"), X, Y),
@@ -320,6 +344,10 @@ def test_bad_input_is_refused_with_what_was_found(what: str) -> None:
     model, x, y = make()
     with pytest.raises(BadInput, match=message):
         antiadv.attack(model, x, y, "pgd", Linf(0.1))
+
+
+def test_the_advice_for_channels_last_works() -> None:
+    assert len(antiadv.attack(antiadv.wrap(Last(), channels_last=True), X, Y, "pgd:steps=2", Linf(0.1)).records) == 2
 
 
 class Writes(torch.nn.Module):

@@ -14,6 +14,7 @@ from antiadv.core.engine import Eager
 from antiadv.evaluation.preflight import Finding, preflight, untested
 from antiadv.models.preprocess import CONSTANTS, Normalise
 from tests.contract.test_no_silent_numbers import Slopeless
+from tests.evaluation.test_attack import Last
 
 
 def images() -> tuple[Tensor, Tensor]:
@@ -77,6 +78,7 @@ def test_a_missing_normalisation_is_found_and_the_line_mends_it() -> None:
     x, y = images()
     model = Undo(zoo())
     found = wrong(model, x, y)["normalisation"]
+    assert "a guess: use the constants of your training" in found.todo
     mended = eval(found.todo.removeprefix("model = "), {"antiadv": antiadv, "model": model})
     assert wrong(mended, x, y) == {}
 
@@ -115,6 +117,12 @@ def test_other_mistakes(model: nn.Module, name: str) -> None:
     assert name in wrong(model, x, torch.zeros(8, dtype=torch.int64))
 
 
+def test_channels_last_is_named_where_the_network_turns_its_images() -> None:
+    x = torch.rand(2, 3, 4, 4, generator=torch.Generator().manual_seed(0))
+    found = wrong(Last(), x, torch.zeros(2, dtype=torch.int64))["scores"]
+    assert "antiadv.wrap(net, channels_last=True)" in found.found
+
+
 def test_a_model_without_gradients_is_noted_and_not_wrong() -> None:
     x = torch.rand(8, 3, 2, 2, generator=torch.Generator().manual_seed(0))
     found = preflight(antiadv.wrap(lambda images: images.mean((2, 3))), x, torch.zeros(8, dtype=torch.int64))
@@ -139,7 +147,23 @@ def test_images_divided_twice_are_found() -> None:
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "--model", "compact:standard", "--samples", "0:40", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert {f["name"] for f in found} >= {"range", "scores", "gradients", "normalisation"}
+    names = {f["name"] for f in found}
+    assert names >= {"range", "scores", "gradients", "normalisation"}
+    assert not names & {"mode", "dtype"}, "our loader sets both"
+
+
+def trained() -> nn.Module:
+    return zoo().train().half()
+
+
+def test_the_command_says_in_which_state_your_function_returns_the_network(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--model", f"{__name__}:trained", "--samples", "0:40"]) == 0
+    said = capsys.readouterr().out
+    assert "note   mode           your function returns it in training mode" in said
+    assert "note   dtype          some weights are float16, as your function returns it" in said
+    assert "model = model.eval()" in said
+    assert main(["check", "--model", f"{__name__}:zoo", "--samples", "0:40"]) == 0
+    assert "fine   mode           evaluation mode\nfine   dtype          weights are float32" in capsys.readouterr().out
 
 
 def test_gradients_that_are_no_numbers_are_found() -> None:

@@ -152,6 +152,13 @@ def test_an_unknown_name_lists_the_known_ones(zoo: Path) -> None:
         models.load("wrn28-10:trades,path=x")
 
 
+@pytest.mark.parametrize("text", ["shop", "shop.py:make", "./shop.py:make", "elsewhere/shop.py:make", "shop:make"])
+def test_a_wrong_name_says_how_to_name_a_network_of_your_own(text: str) -> None:
+    with pytest.raises(BadSpec) as error:
+        models.load(text)
+    assert f"MODULE:FUNCTION, such as shop:make, and shop.py is looked for in {Path.cwd()}" in str(error.value)
+
+
 # ---------------------------------------------------------------- your own networks
 
 

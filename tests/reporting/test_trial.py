@@ -317,9 +317,28 @@ def test_a_randomised_defence_meets_the_mean_of_its_dice() -> None:
     assert any(attack.startswith("eot") for attack in made.report.levels[-1].attacks)
 
 
+class Pair(nn.Module):
+    """Returns its scores and its images."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = small_net()
+        self.eval()
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.net(x), x
+
+
 def test_bad_input_is_refused_before_the_run() -> None:
     net, x = small_net(), images(3)
     y = net(x).argmax(1)
+    with pytest.raises(BadInput, match=r"found tuple\. Write antiadv\.wrap\(net\)"):
+        antiadv.verdict(Pair(), x, y)
+    assert antiadv.verdict(antiadv.wrap(Pair()), x, y, queries=5).samples == 3
+    with pytest.raises(BadInput, match=r"anti_adversary .* passes no gradients"):
+        antiadv.verdict(antiadv.wrap(lambda images: images.mean((2, 3))), x, y)
+    with pytest.raises(BadInput, match=r"float32.*found torch\.bfloat16"):
+        antiadv.verdict(net, x.bfloat16(), y)
     with pytest.raises(BadInput, match="Pass at least one"):
         antiadv.verdict(net, x[:0], y[:0])
     with pytest.raises(BadInput, match=r"\(3\).*\(2,\)"):

@@ -138,17 +138,16 @@ def _probabilities(net: nn.Module, x: Tensor) -> Tensor:
     """Return the probabilities of the classes for a batch of one image."""
     import torch
 
-    from antiadv.core.validation import check_scores
+    from antiadv.core.validation import CHANNELS_LAST, check_scores, turned
 
     try:
         with torch.no_grad():
             s: Tensor = net(x)
     except RuntimeError as error:
         height, width = x.shape[2:]
-        raise BadInput(
-            f"the network cannot take a picture of {width} × {height} pixels ({str(error).partition(chr(10))[0]}); "
-            "give the right size with --size."
-        ) from error
+        reason = str(error).partition("\n")[0]
+        todo = CHANNELS_LAST if turned(x, reason) else "Give the right size with --size"
+        raise BadInput(f"the network cannot take a picture of {width} × {height} pixels ({reason}). {todo}.") from error
     except AntiadvError:
         raise
     except Exception as error:

@@ -79,5 +79,7 @@ def parse_threat(text: str, access: Access) -> Threat:
     def l2(eps: float, access: _Level | None = None, queries: int | None = None, targeted: bool = False) -> Threat:
         return threat(L2(eps), access, queries, targeted)
 
+    if text.strip()[:1].isdigit():
+        raise BadSpec(f"a threat is a norm and a radius; found {text.strip()!r}. Write linf:{text.strip()}.")
     value: Threat = spec.parse(text, {"linf": linf, "l2": l2}, "threat")
     return value

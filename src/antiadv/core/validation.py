@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 from collections.abc import Iterator
 from numbers import Integral
 
@@ -22,10 +23,12 @@ NO_GRADIENT = (
 )
 TRAINING = "the classifier must be in evaluation mode; found it in training mode. Call .eval() on it first."
 FLOATS = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})  # float8 has no arithmetic
+COARSE = frozenset({torch.float16, torch.bfloat16})
 INTEGERS = frozenset(getattr(torch, f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64))  # no bool
 
 SAMPLES_NAMED = 8  # at most, in one message
 OF_SIZES = "shapes cannot be multiplied", "must match the size", "channels"  # in torch's messages about sizes
+CHANNELS_LAST = "For a network that takes channels last, write antiadv.wrap(net, channels_last=True)"
 OVERSHOOT = 1e-5  # by which images may leave [0, 1]: resizing and normalising make less
 
 
@@ -86,8 +89,16 @@ def describe(t: object) -> str:
 
 
 def check_images(x: Tensor) -> None:
-    """A batch of finite floating-point images in [0, 1]. Waits for the device once."""
+    """A batch of finite float32 or float64 images in [0, 1]. Waits for the device once.
+
+    In 16 bits, an image at the edge of a ball is rounded to a point outside, so an attack would seem to fail.
+    """
     check_float(x)
+    if x.dtype in COARSE:
+        raise BadInput(
+            f"images must be float32, since 16 bits round them out of the ball; found {x.dtype}. "
+            "Convert images and network with .float()."
+        )
     if x.numel() == 0:
         return
     if x.is_meta:
@@ -121,9 +132,11 @@ def check_shape(s: Tensor, x: Tensor) -> None:
         _check_plain(s, x)
     if not isinstance(s, Tensor) or s.ndim != 2 or s.shape[0] != x.shape[0]:  # len() would fix the size in a trace
         found = tuple(s.shape) if isinstance(s, Tensor) else type(s).__name__
-        todo = (
-            "Flatten its output." if isinstance(s, Tensor) and s.ndim > 2 else "Wrap it so that it returns these alone."
-        )
+        todo = "Wrap it so that it returns these alone."
+        if not isinstance(s, Tensor):
+            todo = "Write antiadv.wrap(net): it takes the scores out of a tuple, or what a dict names logits."
+        elif s.ndim > 2:
+            todo = "Flatten its output."
         raise BadInput(f"the classifier must return scores [N, K] for {len(x)} images; found {found}. {todo}")
     if s.shape[1] < 2:
         raise BadInput(
@@ -258,12 +271,21 @@ def _misfit(model: nn.Module, x: Tensor, reason: str) -> str | None:
     elif (channels := _channels(model)) not in (None, x.shape[1]):
         asked, found = f"have {channels} channels as the classifier takes them", f"{x.shape[1]}"
         todo = "Repeat a grey channel, or make colour grey"
+    elif turned(x, reason):
+        asked, found = "have their channels where the classifier takes them", f"shape {tuple(x.shape)}"
+        todo = CHANNELS_LAST
     elif any(words in reason for words in OF_SIZES):
         asked, found = "have the size that the classifier takes", " × ".join(map(str, x.shape[1:]))
         todo = "Resize them, or use the network that they are for"
     else:
         return None
     return f"images must {asked}; found {found}, and it fails ({reason}). {todo}."
+
+
+def turned(x: Tensor, reason: str) -> bool:
+    """Whether torch says that a convolution got the height or width of images whose channels it wants."""
+    said = re.search(r"to have (\d+) channels, but got (\d+)", reason)
+    return said is not None and int(said[1]) == x.shape[1] != int(said[2]) and int(said[2]) in x.shape[2:]
 
 
 def _channels(model: nn.Module) -> int | None:

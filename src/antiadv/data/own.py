@@ -20,7 +20,7 @@ MOST_CLASSES = 2**31  # no network has as many
 
 def arrays(path: str) -> Dataset:
     """Images and labels of your own, in an .npz or a folder with two .npy files."""
-    source = Path(path).expanduser()
+    source = Path(path).expanduser().absolute()  # a folder has a name, also where it is written as a dot
     if not source.exists():
         raise BadInput(f"{source} does not exist; give an .npz with images and labels, or a folder with both as .npy")
     pairs = read_pairs(source, channels=(1, 3))

@@ -106,5 +106,6 @@ def _arrays(source: Path) -> dict[str, Array]:
         raise
     except Exception as error:  # damaged file: ValueError, BadZipFile, zlib.error, MemoryError, SyntaxError …
         raise BadInput(
-            f"{source} cannot be read as arrays: {reason(error)}; save them with numpy.save or numpy.savez"
+            f"{source} cannot be read as arrays: {reason(error)}; "
+            "save images as uint8 and labels as integers, with numpy.save or numpy.savez"
         ) from error

@@ -30,12 +30,13 @@ from torch import Tensor, nn
 from antiadv.core.engine import Eager
 from antiadv.core.errors import AntiadvError, BadInput, first_line
 from antiadv.core.losses import margin
-from antiadv.core.validation import check_base, check_images, check_labels, check_scores
+from antiadv.core.validation import NO_GRADIENT, check_base, check_images, check_labels, check_scores, fitting
 from antiadv.evaluation.early import FEW, NO_MORE, guesses
 from antiadv.models.preprocess import CONSTANTS, Normalise
 
 APART = 1e-3  # of the scores' spread: more than rounding in another batch size makes
 TESTED = (2, 11), (2, 15)  # versions of torch
+GUESSED = "  # a guess: use the constants of your training"
 CLEARLY = 3.0  # standard errors by which a variant must be better to be named
 
 
@@ -66,7 +67,10 @@ def preflight(model: nn.Module, x: Tensor, y: Tensor, batch: int = 64) -> list[F
     ]
     ask = Eager(batch)
     try:
-        s = ask.scores(model, x)
+        with fitting(model, x):
+            s = ask.scores(model, x)
+    except AntiadvError as error:
+        return [*findings, Finding("scores", False, str(error))]
     except Exception as error:
         return [*findings, Finding("scores", False, f"the model fails on these images ({first_line(error)})")]
 
@@ -107,6 +111,18 @@ def untested(version: str) -> list[Finding]:
     if TESTED[0] <= number <= TESTED[1]:
         return []
     return [Finding("torch", None, f"version {version} is outside the tested range, {a}.{b} to {c}.{d}")]
+
+
+def as_returned(model: nn.Module) -> list[Finding]:
+    """The state in which your function returns a network. The command line corrects it itself; your code must do so."""
+    mode, dtype = _try("mode", lambda: check_base(model), "evaluation mode"), _dtype(model)
+    if not mode.fine:
+        found = "your function returns it in training mode; antiadv sets .eval() itself, your own code must"
+        mode = Finding("mode", None, found, "model = model.eval()")
+    if not dtype.fine:
+        found = f"{dtype.found.partition(',')[0]}, as your function returns it; antiadv computes in float32"
+        dtype = Finding("dtype", None, found, dtype.todo)
+    return [mode, dtype]
 
 
 def _range(x: Tensor) -> Finding:
@@ -176,10 +192,8 @@ def passes_gradients(model: nn.Module, x: Tensor, y: Tensor) -> bool:
     """Whether attacks with gradients can run: ONNX files and functions on arrays pass none."""
     try:
         Eager(1).gradient(model, x[:1], margin, y[:1].to(x.device))
-    except BadInput:
-        return False
-    except Exception:  # the run itself says what is wrong
-        return True
+    except Exception as error:  # of any other, the run itself says what is wrong
+        return str(error) != NO_GRADIENT
     return True
 
 
@@ -192,7 +206,7 @@ def variants(channels: int) -> Iterator[tuple[str, str, Change]]:
         if name == "cifar100" or max(len(mean), len(std)) not in (1, channels):  # cifar10's are within 0.03 of it
             continue
         normalise = Normalise(mean, std)
-        line = f"model = antiadv.wrap(model, mean={_short(mean)}, std={_short(std)})"
+        line = f"model = antiadv.wrap(model, mean={_short(mean)}, std={_short(std)}){GUESSED}"
         yield f"normalised with the constants of {name}", line, _done(normalise)
         line = "The model normalises twice: take one of the two out."
         yield f"with the constants of {name} undone", line, _undone(normalise)

@@ -53,6 +53,8 @@ __all__ = [
     "is_remote",
     "label",
     "load",
+    "ready",
+    "returned",
 ]
 
 MODELS: spec.Registry = {
@@ -78,7 +80,20 @@ cards = find_cards
 
 def load(text: str) -> nn.Module:
     """Load the network of a spec or import path, in eval mode and float32, without parameter gradients."""
-    network: nn.Module = _imported(text.strip()) if _is_import_path(text) else spec.parse(text, MODELS, "model")
+    return ready(returned(text))
+
+
+def returned(text: str) -> nn.Module:
+    """The network of a spec or import path as its loader or your function returns it."""
+    if _is_import_path(text):
+        return _imported(text.strip())
+    if not is_registered(text):
+        raise _unknown(text)
+    network: nn.Module = spec.parse(text, MODELS, "model")
+    return network
+
+
+def ready(network: nn.Module) -> nn.Module:
     return network.eval().requires_grad_(False).float()
 
 
@@ -200,9 +215,15 @@ def _imported(text: str) -> nn.Module:
 
 
 def _unknown(text: str) -> BadSpec:
-    """Return the error for a name that is not registered, with the nearest registered names."""
+    """Return the error for a name that is not registered: the nearest registered names, and how to name one's own."""
     try:
         spec.read(text, MODELS, "model")
     except BadSpec as error:
-        return error
+        where, _, name = text.strip().partition(":")
+        module = Path(where).name.removesuffix(".py") or "mine"
+        function = name if name.isidentifier() else "make"
+        return BadSpec(
+            f"{error}; a network of your own is MODULE:FUNCTION, such as {module}:{function}, "
+            f"and {module.replace('.', '/')}.py is looked for in {Path.cwd()}"
+        )
     raise AssertionError(f"{text} is registered")
