@@ -314,6 +314,16 @@ def test_a_league_runs_continues_and_says_who_is_left_out(capsys: pytest.Capture
     assert all(path.read_bytes() == content for path, content in stored.items()), "nothing is run again"
 
 
+def test_a_folder_that_cannot_be_written_is_refused_before_the_work(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    out, store = tmp_path / "file" / "out", tmp_path / "store"
+    assert main(["league", "--model", MODEL, "--device", "cpu", "--store", str(store), "--out", str(out)]) == 2
+    assert f"{out} cannot be written (" in capsys.readouterr().err
+    assert not store.exists()
+
+
 def test_a_report_of_the_store_shows_the_league_and_the_certified_floor(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
