@@ -19,6 +19,7 @@ from antiadv.reporting.measures import Difference, difference, share
 from antiadv.reporting.render.csv import table_as_csv
 from antiadv.reporting.tune import SIZES, _finalists, _Half, _holds, halves
 from antiadv.reporting.tuning import Candidate, Latency, Setting, Tuning
+from antiadv.reporting.wording import count
 from tests.toys import Toy, halfspace
 
 
@@ -149,6 +150,10 @@ def test_a_gain_that_may_be_chance_is_no_reason_for_a_setting() -> None:
     assert few.candidates
     assert all(c.gain.value > 0 and c.gain.p > 0.05 for c in few.candidates)
     assert few.spec is None
+    assert few.reason == (
+        f"of {count(len(few.candidates), 'setting')} chosen on one half, none holds on the other: "
+        f"a gain that may be chance ({len(few.candidates)}). More images may settle it (--samples, --attacked)"
+    )
 
 
 def test_the_cheaper_of_two_nearly_equal_settings_comes_first() -> None:
