@@ -166,6 +166,19 @@ def test_the_cheaper_and_stronger_one_dominates_and_is_recommended() -> None:
     assert made.place(layer, LABELS) is None, "it was not run"
 
 
+def test_the_recommendation_has_the_time_of_an_image_that_comes_alone_if_it_is_stored() -> None:
+    bare, cheap = line("bare", 1, {SCORES: 60}), line("cheap", 1, {SCORES: 20})
+
+    def said(entrant: Line, **times: Any) -> Line:
+        assert entrant.traffic is not None
+        return dataclasses.replace(entrant, traffic=dataclasses.replace(entrant.traffic, **times))
+
+    both = [of(said(bare, alone_ms=2.0), said(cheap, time=1.3, alone_ms=ms)).sentences[0] for ms in (4.8, 2.0, None)]
+    assert "1 pass per clean image and 2.4 times the time for an image that comes alone (4.8 ms)." in both[0]
+    assert "and no more time for an image that comes alone (2 ms)." in both[1]
+    assert "and 1.3 times the time in batches." in both[2]
+
+
 def test_a_dear_one_is_recommended_only_if_it_is_surely_stronger() -> None:
     bare, cheap = line("bare", 1, {SCORES: 60}), line("cheap", 1, {SCORES: 40})
     stronger, equal = line("layer", 5, {SCORES: 10}), line("layer", 5, {SCORES: 39})
@@ -314,6 +327,16 @@ def test_a_league_runs_continues_and_says_who_is_left_out(capsys: pytest.Capture
     assert all(path.read_bytes() == content for path, content in stored.items()), "nothing is run again"
 
 
+def test_a_folder_that_cannot_be_written_is_refused_before_the_work(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    out, store = tmp_path / "file" / "out", tmp_path / "store"
+    assert main(["league", "--model", MODEL, "--device", "cpu", "--store", str(store), "--out", str(out)]) == 2
+    assert f"{out} cannot be written (" in capsys.readouterr().err
+    assert not store.exists()
+
+
 def test_a_report_of_the_store_shows_the_league_and_the_certified_floor(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -364,7 +387,7 @@ def test_when_the_time_is_over_the_column_of_scores_is_there(tmp_path: Path) -> 
     how: dict[str, Any] = {"samples": "0:3", "queries": 5, "minutes": 1e-9, "resources": Resources("cpu")}
     made = league(MODEL, store=tmp_path, only=["rounded_scores"], **how)
     assert [set(entrant.cells) for entrant in made.lines] == [{SCORES}]
-    assert set(made.left_out) == {"rounded_scores"}
+    assert (set(made.postponed), made.left_out) == ({"rounded_scores"}, {})
     assert made.choice is None, "nothing was compared"
     assert len(Store(tmp_path).cells()) == 1
 
@@ -382,9 +405,21 @@ def test_a_dear_entrant_is_postponed_so_that_the_others_reach_a_recommendation(
     assert [entrant.name for entrant in made.lines] == ["bare", "rounded_scores"]
     assert all(len(entrant.cells[SCORES][1]) == FEW for entrant in made.lines)
     assert made.choice is not None
-    assert any("hedge" in said and "20 of the 0.5 minutes" in said for said in made.notes)
+    assert "Postponed for lack of time (minutes needed): hedge:steps=1 20. Run again with --minutes 20." in made.notes
     paced(monkeypatch, {**needs, "hedge": 1e-3})
     assert [entrant.name for entrant in league(MODEL, **how).lines] == ["bare", "hedge:steps=1", "rounded_scores"]
+
+
+def test_those_that_are_postponed_share_a_line_that_says_which_time_is_enough(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    how: dict[str, Any] = {"only": ["hedge:steps=1", "rounded_scores"], "samples": "0:3", "queries": 5}
+    paced(monkeypatch, {"bare": 1e-4, "rounded_scores": 0.1, "hedge": 0.2})
+    made = league(MODEL, store=tmp_path, resources=Resources("cpu"), minutes=0.5, **how)
+    (said,) = (note for note in made.notes if "rounded_scores" in note and "hedge" in note)
+    assert said.startswith("Postponed for lack of time (minutes needed): hedge:steps=1 3.4, rounded_scores 1.7. ")
+    assert said.endswith("Run again with --minutes 6.")
+    assert made.json()["postponed"] == made.postponed
 
 
 def test_only_as_many_are_postponed_as_must_be_and_never_the_bare_network() -> None:
@@ -393,6 +428,11 @@ def test_only_as_many_are_postponed_as_must_be_and_never_the_bare_network() -> N
     assert list(postponed(needs, 848)) == ["hedge"]
     assert list(postponed(needs, 188)) == ["hedge", "smoothing"]
     assert list(postponed(needs, 0)) == ["hedge", "smoothing", "layer", "cheap"]
+
+
+def test_a_module_is_no_text_of_a_network(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="Sequential"):
+        antiadv.league(nn.Sequential(), store=tmp_path)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("how", [{"minutes": 0}, {"samples": range(0)}, {"settings": "strong"}])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 from pathlib import Path
@@ -18,6 +19,7 @@ from antiadv.reporting.measures import Difference, difference, share
 from antiadv.reporting.render.csv import table_as_csv
 from antiadv.reporting.tune import SIZES, _finalists, _Half, _holds, halves
 from antiadv.reporting.tuning import Candidate, Latency, Setting, Tuning
+from antiadv.reporting.wording import count
 from tests.toys import Toy, halfspace
 
 
@@ -148,6 +150,10 @@ def test_a_gain_that_may_be_chance_is_no_reason_for_a_setting() -> None:
     assert few.candidates
     assert all(c.gain.value > 0 and c.gain.p > 0.05 for c in few.candidates)
     assert few.spec is None
+    assert few.reason == (
+        f"of {count(len(few.candidates), 'setting')} chosen on one half, none holds on the other: "
+        f"a gain that may be chance ({len(few.candidates)}). More images may settle it (--samples, --attacked)"
+    )
 
 
 def test_the_cheaper_of_two_nearly_equal_settings_comes_first() -> None:
@@ -223,6 +229,47 @@ def test_the_command_prints_the_same(capsys: pytest.CaptureFixture[str], tmp_pat
     assert main(words) == 0
     out = capsys.readouterr().out
     assert said["verdict"].split(":")[0] in out
+    if said["recommended"] is not None:
+        assert out.splitlines()[-1] == f"--defence {said['recommended']}"
+    else:
+        assert out.splitlines()[-1].startswith("Written: ")
+
+
+def test_the_last_line_is_the_setting_and_stands_even_if_files_cannot_be_written(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    found = quick(TOY.model, TOY.x, TOY.y)
+    monkeypatch.setattr(importlib.import_module("antiadv.reporting.tune"), "tune", lambda *_, **__: found)
+    words = ["tune", "--model", "tests.toys:make_rule", "--device", "cpu", "--out", str(tmp_path)]
+    assert main(words) == 0
+    *_, written, last = capsys.readouterr().out.splitlines()
+    assert (written.startswith("Written: "), last) == (True, f"--defence {found.spec}")
+    (tmp_path / "tune.csv").unlink()
+    (tmp_path / "tune.csv").mkdir()
+    assert main(words) == 2
+    assert found.sentence in capsys.readouterr().out
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_the_work(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    out = tmp_path / "file" / "out"
+    assert main(["tune", "--model", "tests.toys:make_rule", "--device", "cpu", "--out", str(out)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"antiadv: {out} cannot be written (")
+
+
+@pytest.mark.parametrize(("verb", "keeps"), [("tune", False), ("league", True)])
+def test_finished_work_is_said_to_be_kept_only_where_there_is_a_store(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], verb: str, keeps: bool
+) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(importlib.import_module(f"antiadv.reporting.{verb}"), verb, stop)
+    assert main([verb, "--model", "tests.toys:make_rule", "--device", "cpu"]) == 130
+    assert ("finished work is kept" in capsys.readouterr().err) == keeps
 
 
 def test_a_targeted_threat_is_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:

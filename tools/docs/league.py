@@ -141,9 +141,9 @@ def short(root: Path) -> str:
     if not rows:
         return wrap(about) + "\n"
     about += (
-        " The table has the smallest and the largest gain of the layer on its networks, in points. *Better*: on so "
-        "many networks another defence is surely more robust. It needs no more passes, and loses at most one point of "
-        "clean accuracy."
+        " The table has the smallest and the largest gain of the layer on its networks, in points. *Better* "
+        "counts the networks on which another defence is surely more robust, needs no more passes, and loses at most "
+        "one point of clean accuracy."
     )
     return wrap(about) + "\n\n" + table(rows)
 

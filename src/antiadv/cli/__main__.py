@@ -53,6 +53,7 @@ _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 LONG_WORD = re.compile(r"(\S{100})\S{300,}(\S{100})")
 PACKAGE = Path(antiadv.__file__).parent
 RESUME = "finished work is kept, and the same command continues from there"
+RESUMED = {"demo", "evaluate", "reproduce", "verdict", "certify", "league", "train"}  # the commands that keep work
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 VERBS = {
@@ -103,6 +104,7 @@ def main(args: list[str] | None = None) -> int:
 
 
 def _run(args: list[str]) -> int:
+    kept = f"; {RESUME}" if args and args[0] in RESUMED else ""
     try:
         code: int = app(args, standalone_mode=False) or 0
         if sys.stdout is not None:
@@ -127,8 +129,8 @@ def _run(args: list[str]) -> int:
         if isinstance(error, BrokenPipeError):  # the reader is gone, as with `| head`
             return 1
         where = f"{error.filename}: " if error.filename else ""
-        return _fail(f"{where}{error.strerror or error}; {RESUME}. --debug shows the traceback.", 2)
-    return _fail(f"stopped; {RESUME}", code) if code in (STOPPED, ENDED) else code
+        return _fail(f"{where}{error.strerror or error}{kept}; --debug shows the traceback.", 2)
+    return _fail(f"stopped{kept}", code) if code in (STOPPED, ENDED) else code
 
 
 class _Ended(BaseException):

@@ -52,6 +52,7 @@ def command(
     limits = parse_threat(threat, Access.SCORES)
     if limits.targeted:
         raise BadInput("a league runs untargeted attacks; leave targeted out.")
+    options.check_out(out)
     resources = Resources(device, compiled=options.compiled(compiled))
     with show.progress(quiet=json) as tell:
         made = league(
@@ -59,10 +60,11 @@ def command(
             settings=settings, only=entrants or (), seed=seed, batch=batch, precision=precision, resources=resources,
             progress=tell,
         )  # fmt: skip
+    if not json:
+        show.out().print(table_for_terminal(made.table))
+        show.print_lines([*made.notes, *made.sentences])
     files = [] if out is None else write(made, out, data, str(limits.ball))
     if json:
         show.print_json({"store": str(store), "files": [str(path) for path in files], **made.json()})
-        return
-    show.out().print(table_for_terminal(made.table))
-    for line in (*made.notes, *made.sentences, *(f"Written: {path}" for path in files)):
-        show.out().print(line, soft_wrap=True)
+    else:
+        show.print_lines([f"Written: {path}" for path in files])

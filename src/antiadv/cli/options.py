@@ -6,6 +6,7 @@ test compares them.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -126,6 +127,18 @@ def chosen(dataset: Dataset, samples: str | None, few: int) -> range:
     from antiadv.evaluation.cell import parse_samples
 
     return dataset.ids[:few] if samples is None else parse_samples(samples)
+
+
+def check_out(folder: Path | None) -> None:
+    """Make the folder of `--out` and refuse it before the work, not after, if files cannot be written to it."""
+    if folder is None:
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise BadInput(f"{folder} cannot be written ({error.strerror or error}); name another with --out.") from None
 
 
 def check_here(resources: Resources, precision: str, runner: str) -> None:

@@ -56,6 +56,11 @@ def out() -> Console:
     return plain_console(file=file, width=None if file.isatty() else WIDE)
 
 
+def print_lines(lines: Sequence[str]) -> None:
+    for line in lines:
+        out().print(line, soft_wrap=True)
+
+
 def print_json(value: Any) -> None:
     _stdout().write(json.dumps(value, indent=1) + "\n")
     _stdout().flush()  # a program may wait for it

@@ -33,8 +33,8 @@ def command(
     """Choose the settings of the layer for a network.
 
     Compares numbers of steps, step sizes and gates on half of the images. Shows their numbers on the other half:
-    labels kept, gain under a score attack, gain against an attacker who knows the layer, and measured times. Ends with
-    a text for --defence.
+    labels kept, gain under a score attack, gain against an attacker who knows the layer, and measured times. The
+    last line is the setting, as --defence takes it.
     """
     from antiadv.core.threat import Access, parse_threat
     from antiadv.evaluation import Resources
@@ -46,18 +46,22 @@ def command(
         raise BadInput("the layer is tuned with untargeted attacks; leave targeted out.")
     dataset = resources.data(data)
     ids = options.chosen(dataset, samples, FEW)
+    options.check_out(out)
     x, y = dataset.images(ids).to(resources.device), dataset.labels(ids)
     found = tune(
         resources.model(model), x, y, keep=keep, latency_ms=latency_ms, ball=limits.ball,
         queries=limits.queries or QUERIES, attacked=attacked, seed=seed, batch=batch, tell=_silent if json else _tell,
     )  # fmt: skip
+    if not json:
+        show.out().print(table_for_terminal(found.table))
+        show.print_lines(found.sentences)
     files = [] if out is None else found.write(out)
     if json:
         show.print_json({"model": model, "files": [str(path) for path in files], **found.json()})
         return
-    show.out().print(table_for_terminal(found.table))
-    for line in (*found.sentences, *(f"Written: {path}" for path in files)):
-        show.out().print(line, soft_wrap=True)
+    show.print_lines([f"Written: {path}" for path in files])
+    if found.spec is not None:
+        show.print_lines([f"--defence {found.spec}"])
 
 
 def _tell(line: str) -> None:

@@ -14,6 +14,7 @@ is always run. Every number of an attack is an ordinary cell in the store, so th
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -73,7 +74,8 @@ def league(
     """Compare the defences on a network: clean traffic, robust accuracy at four levels of access, and what to deploy.
 
     `settings` are those for "standard" or "robust" networks; "auto" chooses by the confidence on clean images. `only`
-    names the defences instead, as specs. A defence that does not fit the network is left out, and the result says why.
+    names the defences instead, as specs. A defence that does not fit the network or the time is left out, and the
+    result says why.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -81,6 +83,11 @@ def league(
     >>> [line.name for line in made.lines], list(made.columns)
     (['bare', 'rounded_scores'], ['scores', 'labels', 'gradients', 'adaptive'])
     """
+    if not isinstance(model, str):
+        raise BadInput(
+            f"a league needs a network as text, such as MODULE:FUNCTION; found a {type(model).__name__}. "
+            "Write a function that returns it, and name that."
+        )
     check_minutes(minutes)
     end = time.monotonic() + 60 * minutes
     resources, facts = Resources() if resources is None else resources, Store.of(store)
@@ -100,8 +107,9 @@ def league(
     nets = _accepted(specs, lambda name: resources.defended(model, specs[name]), left_out)
     paces = _accepted(nets, lambda name: pace(nets[name], x[:PACED]), left_out)
     cells = make_cells(make, {name: specs[name] for name in paces}, under)
-    late = postponed(_needs(paces, cells, asked[:FEW], facts, queries), end - time.monotonic())
-    left_out |= {name: _why(need, minutes) for name, need in late.items()}
+    needs = _needs(paces, cells, asked[:FEW], facts, queries)
+    late = postponed(needs, end - time.monotonic())
+    enough = minutes + (sum(needs.values()) - (end - time.monotonic())) / 60
     on_time = [name for name in paces if name not in late]
     traffic = _accepted(on_time, lambda name: measure(net, nets[name], x, y, clean, seed), left_out)
     specs = {name: specs[name] for name in traffic}
@@ -122,7 +130,8 @@ def league(
             "refused": left_out,
         },
     )
-    return dataclasses.replace(made, left_out=left_out, settings=kind)
+    late = {name: need / 60 for name, need in late.items()}
+    return dataclasses.replace(made, left_out=left_out, settings=kind, postponed=late, enough=math.ceil(enough))
 
 
 @torch.no_grad()
@@ -196,13 +205,6 @@ def postponed(needs: Mapping[str, float], seconds: float) -> dict[str, float]:
         if sum(needs.values()) - sum(late.values()) > seconds and name != BARE:
             late[name] = need
     return late
-
-
-def _why(need: float, minutes: float) -> str:
-    return (
-        f"it is postponed, because {FEW} images of the score attack could take it {need / 60:.2g} of the {minutes:g} "
-        "minutes, and all entrants together would need more than there are. Run again with more --minutes."
-    )
 
 
 def make_cells(make: Callable[..., Cell], specs: Mapping[str, str], under: Columns) -> dict[tuple[str, str], Cell]:

@@ -119,13 +119,18 @@ class Place:
 
 @dataclass(frozen=True)
 class League:
-    """The lines of one network, the bare network first; `left_out` says why others do not take part."""
+    """The lines of one network, the bare network first; `left_out` says why others do not take part.
+
+    `postponed` has the minutes of those for which there was no time; with `enough` minutes all take part.
+    """
 
     network: str
     lines: tuple[Line, ...]
     columns: Mapping[str, str]  # the attack of each, in words
     left_out: Mapping[str, str] = field(default_factory=dict)
     settings: str = ""
+    postponed: Mapping[str, float] = field(default_factory=dict)
+    enough: int = 0
 
     def __post_init__(self) -> None:
         if not self.lines or self.lines[0].spec != defences.BARE:
@@ -231,7 +236,7 @@ class League:
         if chosen is None:
             return [
                 f"On {self.network} nothing is recommended yet: {attack or 'the score attack'} had {self._compared} "
-                f"images, and a comparison needs {FEW} or more. Run again, with more minutes if defences were left out."
+                f"images, and a comparison needs {FEW} or more. Run again, with more minutes if some were postponed."
             ]
         if chosen is self.bare:
             said = f"On {self.network} deploy the bare network: no entrant has a settled gain against {attack}"
@@ -243,15 +248,24 @@ class League:
         seen, loss = chosen.traffic, self.clean_loss(chosen)
         if robust is None or bare is None or gain is None or seen is None or loss is None:
             return ""  # it would not have been chosen
-        slower = "no more time" if (seen.time or 1) < 1.05 else f"{seen.time:.1f} times the time"
-        cost = f"{seen.passes:.2g} {'pass' if seen.passes == 1 else 'passes'} per clean image"
-        cost += "" if seen.time is None else f" and {slower}"
-        cost += "" if seen.alone_ms is None else f" ({seen.alone_ms:.2g} ms for an image that comes alone)"
+        cost = f"{seen.passes:.2g} {'pass' if seen.passes == 1 else 'passes'} per clean image{self._slower(seen)}"
         return (
             f"On `{self.network}` deploy `{chosen.spec}`: under {attack} {100 * robust.value:.1f} % of the images "
             f"stand instead of {100 * bare.value:.1f} % ({gain.points}). It costs {cost}. Clean accuracy changes by "
             f"{loss.points} points. {self._known(chosen)}"
         )
+
+    def _slower(self, seen: Traffic) -> str:
+        """The time of an image that comes alone, as an API gets them; where it is not stored, the time in batches."""
+        alone = self._alone(seen)
+        times, where = (
+            (seen.time, "in batches")
+            if alone is None
+            else (alone, f"for an image that comes alone ({seen.alone_ms:.2g} ms)")
+        )
+        if times is None:
+            return ""
+        return f" and {'no more' if times < 1.05 else f'{times:.2g} times the'} time {where}"
 
     def _known(self, chosen: Line) -> str:
         left, bare, gain = chosen.robust(ADAPTIVE), self.bare.robust(ADAPTIVE), self.gain(chosen, ADAPTIVE)
@@ -295,7 +309,7 @@ class League:
                 NOTHING if seen.shift is None else f"{seen.shift:.3f}",
                 f"{line.passes:g}",
                 NOTHING if seen.time is None else f"{seen.time:.2g}{' without its memory' if timeless else ''}",
-                self._alone(seen),
+                NOTHING if (alone := self._alone(seen)) is None else f"{alone:.2g}",
             ]
         return [
             line.name,
@@ -308,12 +322,12 @@ class League:
             self.label(line),
         ]
 
-    def _alone(self, seen: Traffic) -> str:
+    def _alone(self, seen: Traffic) -> float | None:
         """The time of an image that comes alone, divided by that of the bare network."""
         bare = self.bare.traffic
         if seen.alone_ms is None or bare is None or bare.alone_ms is None:
-            return NOTHING
-        return f"{seen.alone_ms / bare.alone_ms:.2g}"
+            return None
+        return seen.alone_ms / bare.alone_ms
 
     def result(self, line: Line, column: str) -> str:
         """Robust accuracy in per cent: with its interval for the bare network, else with the gain and its interval."""
@@ -328,6 +342,10 @@ class League:
         n = max((len(records) for line in self.lines for _, records in line.cells.values()), default=0)
         ran = "; ".join(f"{column}: {attack}" for column, attack in self.columns.items())
         out = [f"{name} is left out: {why}" for name, why in self.left_out.items()]
+        if self.postponed:
+            needed = ", ".join(f"{name} {minutes:.2g}" for name, minutes in self.postponed.items())
+            again = f"Run again with --minutes {self.enough}."
+            out.append(f"Postponed for lack of time (minutes needed): {needed}. {again}")
         front = ", ".join(f"{line.name} ({line.passes:g})" for line in self.front())
         labels = {self.label(line) for line in self.lines}
         if HIDES in labels:
@@ -369,7 +387,7 @@ class League:
         front = [line.name for line in self.front()]
         choice = self.choice
         said = {"front": front, "deploy": None if choice is None else choice.spec, "sentences": self.sentences}
-        return {**named, "lines": lines, "left_out": dict(self.left_out), **said}
+        return {**named, "lines": lines, "left_out": dict(self.left_out), "postponed": dict(self.postponed), **said}
 
     def _line_json(self, line: Line) -> dict[str, Any]:
         def plain(value: Any) -> Any:

@@ -45,6 +45,7 @@ from antiadv.evaluation.early import told, warn_early
 from antiadv.reporting.measures import Difference, Share, difference, paired, share
 from antiadv.reporting.tuning import BATCH, Candidate, Latency, Setting, Tried, Tuning
 from antiadv.reporting.verdict import LEVEL
+from antiadv.reporting.wording import count
 
 STEPS, GATES = (1, 2), (1.0, 0.99, 0.9)
 SIZES = tuple(float(f"{0.001 * 2**i:.2g}") for i in range(10))  # α from 0.001 to 0.51
@@ -313,11 +314,15 @@ def _reason(
         return f"all {len(quick)} settings lose against an attacker who knows the layer"
     if not checked:
         return f"none of {len(gains)} settings gains anything against {SEARCH}"
-    few, chance = (sum(c.kept.value < keep for c in checked), sum(not _better(c.gain) for c in checked))
+    failed = {
+        f"fewer than {100 * keep:g} % of the labels kept": sum(c.kept.value < keep for c in checked),
+        "a gain that may be chance": sum(not _better(c.gain) for c in checked),
+        "a loss against an attacker who knows the layer": sum(_worse(c.adaptive) for c in checked),
+    }
+    why = ", ".join(f"{what} ({n})" for what, n in failed.items() if n)
     return (
-        f"none of {len(checked)} settings that were best on one half holds on the other, where {few} of them keep less "
-        f"than {100 * keep:g} % of the labels, the gain of {chance} may be chance, and "
-        f"{sum(_worse(c.adaptive) for c in checked)} lose against an attacker who knows the layer"
+        f"of {count(len(checked), 'setting')} chosen on one half, none holds on the other: {why}. "
+        "More images may settle it (--samples, --attacked)"
     )
 
 
