@@ -70,6 +70,31 @@ def of(*lines: Line) -> League:
     return League("net", lines, {SCORES: "square", LABELS: "rays", ADAPTIVE: "adaptive"})
 
 
+def test_one_wrong_answer_of_a_randomised_defence_counts_and_the_majority_stands_beside_it() -> None:
+    """30 samples fell, at 20 the attack stopped early although the majority is right, 50 spent the budget."""
+    facts: dict[str, Any] = {"draws": 10, "clean_right": 10, "attacked_right": 9}
+    fell = [record(i, **facts | {"attacked_right": 1, "distance": BALL.eps / 2, "queries": 9}) for i in range(30)]
+    stopped = [record(i, **facts, distance=BALL.eps / 2, queries=40) for i in range(30, 50)]
+    rest = [record(i, **facts, queries=100) for i in range(50, N)]
+    asked = dataclasses.replace(cell("score_noise", "square"), threat=Threat(BALL, Access.SCORES, 100))
+    noisy = Line("score noise", "score_noise", None, {SCORES: (asked, [*fell, *stopped, *rest])})
+    made = of(line("bare", 1, {SCORES: 90}), noisy)
+    assert str(noisy.robust(SCORES)).startswith("50.0 ")
+    assert str(noisy.queries()) == "40", "half of them fell within 40 queries"
+    assert made.result(noisy, SCORES).startswith("50.0, +40.0 [")
+    assert made.result(noisy, SCORES).endswith("] (majority 70.0)")
+    assert "majority" not in made.result(made.bare, SCORES)
+    free = dataclasses.replace(noisy, cells={ADAPTIVE: (cell("score_noise", "adaptive"), noisy.cells[SCORES][1])})
+    assert str(free.robust(ADAPTIVE)).startswith("70.0 "), "without a budget the judge decides"
+
+
+def test_what_the_adaptive_attack_has_not_met_is_deployed_only_if_there_is_no_other() -> None:
+    bare, met = line("bare", 1, {SCORES: 60, ADAPTIVE: 70}), line("cheap", 1, {SCORES: 20, ADAPTIVE: 70}, shift=0.1)
+    new = line("layer", 1, {SCORES: 15})
+    assert of(bare, met, new).choice is met
+    assert of(bare, new).choice is new
+
+
 # ---------------------------------------------------------------- who takes part
 
 

@@ -6,7 +6,11 @@
                passes and is more robust, or is as robust and cheaper
     hides only a gain under some attack is settled, and none is under the attack that knows the defence
     to deploy  of the entrants that lose at most a point of clean accuracy, and whose gain against scores is settled:
-               the cheapest of those that are not surely weaker than the strongest; then the least shift of scores
+               the cheapest of those that are not surely weaker than the strongest; then the least shift of scores.
+               One that the attack that knows it has not met is named only if there is no other
+
+An attack with a budget stops at the first wrong answer, so one wrong answer of a randomised defence is a success there.
+What the majority of the judge's draws says is shown beside it.
 
 A difference is settled if its interval does not hold 0. The rival that dominates is the best of several, so there the
 p-value (McNemar), times the number of rivals compared (Bonferroni), must be below 5 % as well.
@@ -29,6 +33,7 @@ from antiadv.reporting.measures import (
     Difference,
     Median,
     Share,
+    by_first_error,
     clean_accuracy,
     paired,
     paired_by,
@@ -84,17 +89,28 @@ class Line:
         """Clean accuracy as the judge sees it, on the samples of the first column."""
         return next((clean_accuracy(records) for _, records in self.cells.values()), None)
 
+    def seen(self, column: str) -> Read:
+        """The cell and its records, in which one wrong answer of a randomised defence is a success of its attacker."""
+        cell, records = self.cells[column]
+        return cell, by_first_error(records, cell.threat.queries)
+
     def robust(self, column: str) -> Share | None:
         if column not in self.cells:
             return None
-        cell, records = self.cells[column]
+        cell, records = self.seen(column)
         return robust_accuracy(records, cell.threat.ball)
+
+    def judged(self, column: str) -> str:
+        """Robust accuracy if the majority of the judge's draws decides, where that is another number."""
+        cell, records = self.cells[column]
+        most, first = (robust_accuracy(some, cell.threat.ball).value for some in (records, self.seen(column)[1]))
+        return "" if most == first else f" (majority {100 * most:.1f})"
 
     def queries(self, column: str = SCORES) -> Median | None:
         """The median number of queries that break a sample."""
         if column not in self.cells:
             return None
-        cell, records = self.cells[column]
+        cell, records = self.seen(column)
         return queries_to_fall(records, cell.threat.ball)
 
 
@@ -149,7 +165,7 @@ class League:
         """Robust accuracy of the second minus that of the first, on the samples that both have."""
         if column not in first.cells or column not in second.cells:
             return None
-        (cell, a), (_, b) = first.cells[column], second.cells[column]
+        (cell, a), (_, b) = first.seen(column), second.seen(column)
         return paired(a, b, cell.threat.ball) if {r.sample for r in a} & {r.sample for r in b} else None
 
     def gain(self, line: Line, column: str) -> Difference | None:
@@ -210,6 +226,7 @@ class League:
         able = [line for line in self.lines if self._able(line)]
         if not able:
             return self.bare
+        able = [line for line in able if ADAPTIVE in line.cells] or able  # first those whose worst case is known
         strongest = max(able, key=lambda line: _value(line.robust(SCORES)))
         equal = [line for line in able if line is strongest or self._keeps_up(strongest, line)]
         return min(equal, key=lambda line: (line.passes, (line.traffic.shift or 0.0) if line.traffic else 0.0))
@@ -334,7 +351,8 @@ class League:
         robust, gain = line.robust(column), self.gain(line, column)
         if robust is None:
             return NOTHING
-        return str(robust) if gain is None else f"{100 * robust.value:.1f}, {gain.points}"
+        judged = line.judged(column)
+        return f"{robust}{judged}" if gain is None else f"{100 * robust.value:.1f}, {gain.points}{judged}"
 
     @property
     def notes(self) -> list[str]:

@@ -8,6 +8,7 @@ Without records there is no measure: every function raises `BadInput`.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -102,6 +103,17 @@ def unseen_by(records: Sequence[Record], budget: int, queries: int | None = None
     end = most if most > 0.9 * budget else budget
     limit = end if queries is None else min(end, queries + 1)
     return {r.sample: right(r) and r.queries >= limit for r in records}
+
+
+def by_first_error(records: Sequence[Record], budget: int | None) -> Sequence[Record]:
+    """The records as the attacker sees them: of a randomised defence, one wrong answer within the budget is a success.
+
+    The attack stops there. That the majority of the judge's draws is right then says little: it was not asked to last.
+    """
+    if budget is None or all(r.draws == 1 for r in records):
+        return records
+    unseen = unseen_by(records, budget)
+    return [r if unseen[r.sample] else dataclasses.replace(r, attacked_right=0, distance=0.0) for r in records]
 
 
 def robust_accuracy(records: Sequence[Record], ball: Ball) -> Share:
