@@ -133,6 +133,10 @@ def test_keys_come_from_a_file_or_from_a_text(tmp_path: Path) -> None:
         read_keys(Path("/dev/zero"), None, None)  # it never ends
     with pytest.raises(BadInput):
         read_keys(None, None, tmp_path / "ledger")
+    for empty in ("", "# ann left\n"):
+        with pytest.raises(BadInput, match="ANTIADV_KEYS"):
+            read_keys(None, empty, None)
+    assert not read_keys(None, None, None), "no keys are asked for"
     (tmp_path / "keys").write_text("# nobody\n")
     with pytest.raises(BadInput, match="no key"):
         read_keys(tmp_path / "keys", None, None)

@@ -98,6 +98,8 @@ def read_keys(path: Path | None, text: str | None, ledger: Path | None) -> Keys:
     keys = Keys.read(text or "", ledger)
     if path is not None and not keys:
         raise BadInput(f"the file of keys {path} has no key, so everyone could ask. Add one, or leave out --keys.")
+    if text is not None and not keys:
+        raise BadInput("ANTIADV_KEYS is set but has no key, so everyone could ask. Add one, or unset it.")
     return keys
 
 
