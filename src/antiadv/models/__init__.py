@@ -94,6 +94,7 @@ def returned(text: str) -> nn.Module:
 
 
 def ready(network: nn.Module) -> nn.Module:
+    """The same network in eval mode and float32, without parameter gradients."""
     return network.eval().requires_grad_(False).float()
 
 

@@ -7,7 +7,7 @@
     hides only a gain under some attack is settled, and none is under the attack that knows the defence
     to deploy  of the entrants that lose at most a point of clean accuracy, and whose gain against scores is settled:
                the cheapest of those that are not surely weaker than the strongest; then the least shift of scores.
-               One that the attack that knows it has not met is named only if there is no other
+               A defence without a stored adaptive attack is named only if there is no other
 
 An attack with a budget stops at the first wrong answer, so one wrong answer of a randomised defence is a success there.
 What the majority of the judge's draws says is shown beside it.

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from antiadv import defences
-from antiadv.attacks import needs_gradients, parse
+from antiadv.attacks import needs_gradients, parse, parts
 from antiadv.attacks.adaptive.eot import EOT
 from antiadv.attacks.cascade import Cascade
 from antiadv.core import spec
@@ -117,10 +117,9 @@ def asks(chosen: Iterable[tuple[str, Threat]]) -> int:
 
 
 def _predictions(attack: Attack) -> int:
-    options = spec.spec_of(attack).options.values()
-    parts = [a for v in options for a in (v if isinstance(v, tuple) else (v,)) if isinstance(a, Attack)]
-    once = sum(map(_predictions, parts)) if parts else 2 * STEPS  # a gradient costs about two predictions
-    return once * (attack.samples if isinstance(attack, EOT) else 1)
+    searches = sum(len(parts(part)) == 1 for part in parts(attack))
+    draws = attack.samples if isinstance(attack, EOT) else 1
+    return 2 * STEPS * searches * draws  # a gradient costs about two predictions
 
 
 # ---------------------------------------------------------------- the verdict
@@ -216,12 +215,11 @@ def run_trial(
     for flag in signs:
         warn(flag)
     spent = cost(trial.model, trial.defended, trial.images(samples[:TIMED])[0])
-    each = trial.asks * (spent.bare_ms + spent.defended_ms) / 1000
-    expected = (
-        0 if signs else int(min(60 * minutes * SURE / max(each, 1e-9), len(samples)))
-    )  # a sign: it may take far longer
+    each = max(trial.asks * (spent.bare_ms + spent.defended_ms) / 1000, 1e-9)
+    expected = int(min(60 * minutes * SURE / each, len(samples)))
+    expected = FIRST if signs else max(FIRST, expected)  # after a warning sign it may take far longer
     with told():
-        done = stored + rounds(samples[stored:], 60 * minutes, trial.run, size=max(FIRST, expected))
+        done = stored + rounds(samples[stored:], 60 * minutes, trial.run, size=expected)
     taken = samples[:done]
     x, y = trial.images(taken)
     report = report_of(trial.rows(taken))
